@@ -1,0 +1,59 @@
+"""The Transformer of *Attention Is All You Need* as a complete translation system.
+
+    from transduce import DataSet
+
+    data = DataSet.open("data/en-de")
+
+Names are imported when first asked for, so that `import transduce` costs nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from transduce.version import __version__
+
+if TYPE_CHECKING:
+    from transduce.config import Config
+    from transduce.errors import ConfigError, DataError, TransduceError, UsageError
+    from transduce.presets import PRESETS
+    from transduce.text.batches import Batch, Batches, Loader
+    from transduce.text.inputs import PrepareConfig
+    from transduce.text.prepare import prepare
+    from transduce.text.shards import DataSet
+    from transduce.text.subwords import Subwords
+
+__all__ = [
+    "PRESETS",
+    "Batch",
+    "Batches",
+    "Config",
+    "ConfigError",
+    "DataError",
+    "DataSet",
+    "Loader",
+    "PrepareConfig",
+    "Subwords",
+    "TransduceError",
+    "UsageError",
+    "__version__",
+    "prepare",
+]
+
+_HOMES = {
+    "transduce.config": ("Config",),
+    "transduce.errors": ("ConfigError", "DataError", "TransduceError", "UsageError"),
+    "transduce.presets": ("PRESETS",),
+    "transduce.text.batches": ("Batch", "Batches", "Loader"),
+    "transduce.text.inputs": ("PrepareConfig",),
+    "transduce.text.prepare": ("prepare",),
+    "transduce.text.shards": ("DataSet",),
+    "transduce.text.subwords": ("Subwords",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'transduce' has no attribute {name!r}")

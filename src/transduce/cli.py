@@ -1,0 +1,247 @@
+"""The command line: each verb reads its arguments, calls, and prints.
+
+Results go to stdout, all else to stderr. Heavy imports stay inside the verbs, so that help answers at once.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from transduce.errors import TransduceError, UsageError, suggest
+from transduce.version import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transduce.flags import Parser
+    from transduce.presets import Preset
+    from transduce.strict import Settings
+
+S = TypeVar("S", bound="Settings")
+
+VERBS = {
+    "prepare": "Clean a corpus, learn its subwords and write it as a data set.",
+    "inspect": "Show what a data set holds, and what was dropped from its corpus and why.",
+    "presets": "List the paper's models, or print the settings of one as TOML.",
+    "doctor": "Show what this machine has and can do, as a bug report needs it.",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return the exit code: 1 for a user's mistake, 2 for a wrong command line, 130 when stopped."""
+    try:
+        try:
+            return run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe is still caught
+    except SystemExit as leaving:  # argparse, once it has printed a verb's help
+        return int(leaving.code or 0)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone, as with `| head`. Python flushes stdout once more at exit: let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (TransduceError, OSError) as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return error.exit_code if isinstance(error, TransduceError) else 1
+
+
+def run(argv: list[str]) -> int:
+    """Find the verb and run it."""
+    match argv:
+        case []:
+            print(_help(), file=sys.stderr)
+            return 2
+        case ["-h" | "--help", *_]:
+            print(_help())
+        case ["--version", *_]:
+            print(f"transduce {__version__}")
+        case ["prepare", *rest]:
+            prepare(rest)
+        case ["inspect", *rest]:
+            inspect(rest)
+        case ["presets", *rest]:
+            presets(rest)
+        case ["doctor", *rest]:
+            doctor(rest)
+        case [wrong, *_]:
+            kind, known = ("flag", ["--help", "--version"]) if wrong.startswith("-") else ("verb", list(VERBS))
+            raise UsageError(f"unknown {kind} {wrong}{suggest(wrong, known) or '; see transduce --help'}")
+    return 0
+
+
+def prepare(argv: list[str]) -> None:
+    """Resolve the settings, prepare the data set and show what became of the corpus."""
+    from transduce.flags import add_settings
+    from transduce.text.inputs import BUILTIN, PrepareConfig
+
+    example = "data/en-de --source train.en --target train.de --dev-split 2000 --subwords 16000"
+    parser = _parser("prepare", "OUT [flags]", example)
+    parser.add_argument("out", metavar="OUT", help="folder the data set is written to")
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings; flags override it")
+    add_settings(parser, PrepareConfig)
+    given, flags = parser.parse(argv)
+    config = BUILTIN.get(str(flags.get("builtin")), PrepareConfig())
+    config = _resolve(config, given.config, flags)
+
+    from transduce.text import prepare as text  # after the arguments are read, so that help and mistakes answer sooner
+    from transduce.text.report import show_report
+
+    data, made = text.prepare(_path(given.out), config)
+    if made:
+        show_report(data.report(), sys.stderr)
+
+
+def inspect(argv: list[str]) -> None:
+    """Show a data set, or check its files."""
+    parser = _parser("inspect", "DATA [flags]", "data/en-de --examples 5")
+    parser.add_argument("data", metavar="DATA", help="folder written by transduce prepare")
+    parser.add_argument("--examples", metavar="N", type=int, default=3, help="sentence pairs to show (default 3)")
+    parser.add_argument("--report", action="store_true", help="show what prepare changed and dropped, with examples")
+    parser.add_argument("--verify", action="store_true", help="read every file and compare its checksum")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given, _ = parser.parse(argv)
+
+    from transduce.errors import DataError
+    from transduce.text import inspect as text
+    from transduce.text.report import show_report
+    from transduce.text.shards import DataSet
+
+    data = DataSet.open(_path(given.data))
+    if given.verify:
+        if problems := list(data.verify()):
+            raise DataError("\n".join([*problems, "run prepare again with the same settings to mend the data set"]))
+        print(f"{given.data}: all {len(data.files())} files are as they were written", file=sys.stderr)
+    if given.report:
+        _print_json(data.report()) if given.json else show_report(data.report(), sys.stdout)
+    else:
+        found = text.inspect(data, given.examples)
+        _print_json(found) if given.json else text.show_inspection(found)
+
+
+def presets(argv: list[str]) -> None:
+    """List the presets, or print one with a file and flags laid over it."""
+    from transduce import strict
+    from transduce.config import Config
+    from transduce.flags import add_settings
+    from transduce.presets import PRESETS, get
+
+    parser = _parser("presets", "[NAME] [flags]", "big --model.layers 4 > mine.toml")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="preset to print; without it, all are listed")
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file of settings laid over the preset; flags override it"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_settings(parser, Config)
+    given, flags = parser.parse(argv)
+    if given.name:
+        config = _resolve(get(given.name).config, given.config, flags)
+        _print_json(strict.to_dict(config)) if given.json else print(strict.to_toml(config), end="")
+    elif given.config or flags:
+        raise UsageError("settings need a preset to be laid over; name one, as in `transduce presets base …`")
+    elif given.json:
+        _print_json([_preset_as_dict(preset) for preset in PRESETS.values()])
+    else:
+        header = ("name", "layers", "d_model", "d_ff", "heads", "d_k", "dropout", "parameters", "paper's", "summary")
+        _print_table(header, [_preset_row(preset) for preset in PRESETS.values()])
+
+
+def doctor(argv: list[str]) -> None:
+    """Print what the machine has and can do."""
+    from transduce.doctor import examine, lines
+
+    parser = _parser("doctor", "[flags]", "--json")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given, _ = parser.parse(argv)
+    found = examine()
+    _print_json(found) if given.json else print("\n".join(lines(found)))
+
+
+def _help() -> str:
+    width = max(map(len, VERBS))
+    return "\n".join(
+        [
+            "usage: transduce VERB [arguments]",
+            "",
+            "The Transformer of 'Attention Is All You Need' as a complete translation system.",
+            "",
+            *(f"  {verb:{width}}  {summary}" for verb, summary in VERBS.items()),
+            "",
+            "`transduce VERB --help` explains a verb; `transduce --version` prints the version.",
+            "",
+            "example: transduce prepare demo/numbers --builtin numbers",
+        ]
+    )
+
+
+def _parser(verb: str, usage: str, example: str) -> "Parser":
+    from transduce.flags import Parser
+
+    return Parser(verb, summary=VERBS[verb], usage=usage, example=f"transduce {verb} {example}")
+
+
+def _path(text: str) -> "Path":
+    from pathlib import Path
+
+    return Path(text)
+
+
+def _resolve(config: S, file: str | None, flags: dict[str, Any]) -> S:
+    """Lay a TOML file's differences over the settings, then the flags'."""
+    from transduce import strict
+
+    layers = {file: strict.read_toml(_path(file))} if file else {}
+    return strict.resolve(config, layers | {"command line": flags})
+
+
+def _preset_as_dict(preset: "Preset") -> dict[str, Any]:
+    from transduce.strict import to_dict
+
+    return to_dict(preset) | {"parameters": preset.config.model.parameters()}
+
+
+def _preset_row(preset: "Preset") -> tuple[str, ...]:
+    model = preset.config.model
+    sizes = (model.layers, model.d_model, model.d_ff, model.heads, model.head_widths()[0], model.dropout)
+    paper = f"{preset.paper_millions} M" if preset.paper_millions else ""
+    return (preset.name, *map(str, sizes), f"{model.parameters() / 1e6:.1f} M", paper, preset.summary)
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns, the first and the last flush left: with rich in a terminal, as aligned text elsewhere."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, collapse_padding=True)
+        *widths, _ = _widths([header, *rows])
+        # Only the last column gives way in a narrow terminal.
+        for column, (name, width) in enumerate(zip(header, widths)):
+            table.add_column(name, justify="right" if column else "left", min_width=width, no_wrap=True)
+        table.add_column(header[-1], no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        Console(markup=False, highlight=False).print(table)
+    else:
+        print("\n".join(_aligned([header, *rows])))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    first, *middle, _ = _widths(rows)
+    for name, *cells, summary in rows:
+        line = [name.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, middle)), summary]
+        yield "  ".join(line).rstrip()
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows)]

@@ -1,0 +1,129 @@
+"""Command-line flags built from settings: one flag for each field, with its docstring as help."""
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from transduce.errors import UsageError
+from transduce.strict import FromFlag, Settings, describe, literal, nearest
+
+# Destinations of settings open with a dot, so that a field may share its name with a verb's own argument.
+_MARK = "."
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of one verb: takes `_` for `-` in flags, no abbreviations, and raises UsageError."""
+
+    def __init__(self, verb: str, *, summary: str, usage: str, example: str) -> None:
+        super().__init__(
+            prog=f"transduce {verb}",
+            usage=f"transduce {verb} {usage}",
+            description=summary,
+            epilog=f"example: {example}",
+            allow_abbrev=False,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
+        )
+
+    def parse(self, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+        """Return the verb's own arguments, and the settings given as nested differences for `strict.apply`."""
+        end = argv.index("--") if "--" in argv else len(argv)
+        before = [_hyphens(argument) for argument in argv[:end]]
+        self._refuse_unknown(before)
+        given, extra = self.parse_known_args(before + argv[end:])
+        if extra:
+            self.error(f"unexpected argument {extra[0]}")
+        settings = {key.removeprefix(_MARK): value for key, value in vars(given).items() if key.startswith(_MARK)}
+        own = {name: value for name, value in vars(given).items() if not name.startswith(_MARK)}
+        return argparse.Namespace(**own), _nest(settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+    def _refuse_unknown(self, argv: list[str]) -> None:
+        # Before argparse does: it would take an unknown flag's value for a positional argument and blame that.
+        # A lone hyphen is standard input, and a digit makes it a negative number.
+        known = self._option_string_actions
+        flags = [argument.partition("=")[0] for argument in argv if re.match(r"-(?!$|\.?\d)", argument)]
+        long = [flag for flag in known if flag.startswith("--")]
+        problems = [f"unknown flag {flag}{nearest(flag, long)}" for flag in flags if flag not in known]
+        if problems:
+            raise UsageError("\n".join(problems))
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, settings: Settings | type[Settings], prefix: str = "", *, hidden: bool = False
+) -> None:
+    """Add a flag for each field of the settings and of those nested in them.
+
+    A field's metadata may hold `flag`, a shorter name for its flag, and `hidden`, which leaves it out of the help.
+    """
+    settings = settings() if isinstance(settings, type) else settings
+    path = f"{prefix}." if prefix else ""
+    nested = [field for field in fields(settings) if is_dataclass(getattr(settings, field.name))]
+    plain = [field for field in fields(settings) if field not in nested]
+    shown = {field.name for field in plain if not (hidden or field.metadata.get("hidden"))}
+    group = parser.add_argument_group(prefix or "settings", type(settings).__doc__) if shown else parser
+    kinds, texts = get_type_hints(type(settings)), describe(type(settings))
+    for field in plain:
+        key = path + field.name
+        names = [field.metadata["flag"]] if "flag" in field.metadata else []
+        text = (texts.get(field.name, "") + _default(getattr(settings, field.name))).replace("%", "%%")
+        (group if field.name in shown else parser).add_argument(
+            *names,
+            _hyphens(f"--{key}"),
+            dest=_MARK + key,
+            default=argparse.SUPPRESS,
+            help=text if field.name in shown else argparse.SUPPRESS,
+            **_options(kinds[field.name]),
+        )
+    for field in nested:
+        inner = getattr(settings, field.name)
+        add_settings(parser, inner, path + field.name, hidden=hidden or bool(field.metadata.get("hidden")))
+
+
+def _options(kind: Any) -> Mapping[str, Any]:
+    """Return what argparse must know about a type; its values are read later, by `strict.apply`."""
+    if kind is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    options = {"type": FromFlag, "metavar": "|".join(_words(kind))}
+    if any(get_origin(member) is tuple for member in (kind, *get_args(kind))):
+        options |= {"nargs": "+", "action": "extend"}
+    return options
+
+
+def _words(kind: Any) -> Iterator[str]:
+    """Yield the words that stand for a type's values in the help."""
+    if get_origin(kind) is Literal:
+        yield from map(str, get_args(kind))
+    elif get_args(kind):
+        for member in get_args(kind):
+            yield from _words(member) if member is not ... else ()
+    else:
+        yield {int: "N", float: "X", str: "TEXT", bool: "true|false", Path: "PATH", NoneType: "off"}[kind]
+
+
+def _default(value: object) -> str:
+    if value in ("", ()):
+        return ""
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else literal(value).strip('"')
+    return f" (default {text})"
+
+
+def _hyphens(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    return name.replace("_", "-") + equals + value if argument.startswith("--") else argument
+
+
+def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, name = key.split(".")
+        table = nested
+        for step in path:
+            table = table.setdefault(step, {})
+        table[name] = value
+    return nested

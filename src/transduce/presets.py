@@ -1,0 +1,87 @@
+"""The paper's models as values: base, big, every row of Table 3, the parser; and two small ones of our own."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transduce.config import Config
+from transduce.errors import ConfigError
+from transduce.strict import nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A named configuration, with the parameter count the paper prints for it."""
+
+    name: str
+    config: Config
+    summary: str
+    paper_millions: int | None = None
+
+
+BASE = Config()
+BIG = replace(
+    BASE,
+    model=replace(BASE.model, d_model=1024, d_ff=4096, heads=16, dropout=0.3),
+    training=replace(BASE.training, steps=300_000, average_checkpoints=20),
+)
+
+
+def _model(**changes: Any) -> Config:
+    return replace(BASE, model=replace(BASE.model, **changes))
+
+
+def _smoothing(label_smoothing: float) -> Config:
+    return replace(BASE, training=replace(BASE.training, label_smoothing=label_smoothing))
+
+
+_BIG_EN_FR = replace(BIG, model=replace(BIG.model, dropout=0.1, vocabulary=32_000))
+_PARSING = replace(
+    _model(layers=4, d_model=1024, vocabulary=16_000),
+    search=replace(BASE.search, beam=21, alpha=0.3, extra_tokens=300),
+)
+_TINY = replace(
+    _model(layers=4, d_model=128, d_ff=512, heads=4, vocabulary=8_000),
+    batch=replace(BASE.batch, source_tokens=4_096, target_tokens=4_096),
+)
+
+# Row B lowers d_k alone: with d_v left at 64 the counts fall by the paper's 7 M and 5 M.
+_PRESETS = (
+    Preset(name="base", config=BASE, summary="the base model", paper_millions=65),
+    Preset(name="big", config=BIG, summary="the big model, English-German", paper_millions=213),
+    Preset(name="big-en-fr", config=_BIG_EN_FR, summary="the big model, English-French"),
+    Preset(name="A-heads-1", config=_model(heads=1), summary="Table 3 (A): 1 head"),
+    Preset(name="A-heads-4", config=_model(heads=4), summary="Table 3 (A): 4 heads"),
+    Preset(name="A-heads-16", config=_model(heads=16), summary="Table 3 (A): 16 heads"),
+    Preset(name="A-heads-32", config=_model(heads=32), summary="Table 3 (A): 32 heads"),
+    Preset(name="B-d_k-16", config=_model(d_k=16), summary="Table 3 (B): keys of width 16", paper_millions=58),
+    Preset(name="B-d_k-32", config=_model(d_k=32), summary="Table 3 (B): keys of width 32", paper_millions=60),
+    Preset(name="C-layers-2", config=_model(layers=2), summary="Table 3 (C): 2 layers", paper_millions=36),
+    Preset(name="C-layers-4", config=_model(layers=4), summary="Table 3 (C): 4 layers", paper_millions=50),
+    Preset(name="C-layers-8", config=_model(layers=8), summary="Table 3 (C): 8 layers", paper_millions=80),
+    Preset(name="C-d_model-256", config=_model(d_model=256), summary="Table 3 (C): narrower", paper_millions=28),
+    Preset(name="C-d_model-1024", config=_model(d_model=1024), summary="Table 3 (C): wider", paper_millions=168),
+    Preset(name="C-d_ff-1024", config=_model(d_ff=1024), summary="Table 3 (C): half the d_ff", paper_millions=53),
+    Preset(name="C-d_ff-4096", config=_model(d_ff=4096), summary="Table 3 (C): twice the d_ff", paper_millions=90),
+    Preset(name="D-dropout-0.0", config=_model(dropout=0.0), summary="Table 3 (D): no dropout"),
+    Preset(name="D-dropout-0.2", config=_model(dropout=0.2), summary="Table 3 (D): more dropout"),
+    Preset(name="D-smoothing-0.0", config=_smoothing(0.0), summary="Table 3 (D): no label smoothing"),
+    Preset(name="D-smoothing-0.2", config=_smoothing(0.2), summary="Table 3 (D): more label smoothing"),
+    Preset(name="E-learned", config=_model(positions="learned"), summary="Table 3 (E): learned positions"),
+    Preset(name="parsing", config=_PARSING, summary="constituency parsing, WSJ only (section 6.3)"),
+    Preset(name="tiny", config=_TINY, summary="learns a toy corpus on a laptop"),
+    Preset(
+        name="small",
+        config=_model(d_model=256, heads=4, vocabulary=16_000),
+        summary="for small corpora or one small GPU",
+    ),
+)
+
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
+
+
+def get(name: str) -> Preset:
+    """Return a preset by name, or suggest the nearest."""
+    if name not in PRESETS:
+        remedy = nearest(name, PRESETS) or "; `transduce presets` lists them all"
+        raise ConfigError(f"unknown preset {name}{remedy}")
+    return PRESETS[name]

@@ -1,0 +1,284 @@
+"""Padding-free batches (section 5.1): the order of an epoch as a pure function, and a loader that runs ahead.
+
+Legend of shapes: `source` and `target` are the fixed numbers of tokens in a batch's rows, `sentences` the fixed number
+of sentences it can hold.
+"""
+
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int32
+from torch import Tensor
+
+from transduce.config import BatchConfig
+from transduce.errors import ConfigError, DataError
+from transduce.text.sampling import Sampler
+from transduce.text.shards import DataSet, Side, Split
+from transduce.text.subwords import BEGIN, PAD
+
+
+class Position(NamedTuple):
+    """A place in the endless row of batches."""
+
+    epoch: int
+    step: int
+
+
+START = Position(0, 0)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences back to back in rows of fixed length; behind the last one is padding that belongs to no sentence.
+
+    Sentence i is `source[source_offsets[i]:source_offsets[i + 1]]`. The offsets' tail repeats the last one, so that the
+    sentences behind the last are empty. Targets are what the decoder must say; its input is the same, one place later.
+    """
+
+    source: Int32[Tensor, " source"]
+    source_offsets: Int32[Tensor, "sentences+1"]
+    target: Int32[Tensor, " target"]
+    target_input: Int32[Tensor, " target"]
+    target_offsets: Int32[Tensor, "sentences+1"]
+    pairs: np.ndarray  # which pairs of the split these are, in order
+    source_tokens: int
+    target_tokens: int
+    position: Position
+    next_position: Position
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences."""
+        return len(self.pairs)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on a device, without waiting for the copy."""
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {name: t.to(device, non_blocking=True) for name, t in tensors.items() if isinstance(t, Tensor)}
+        return replace(self, **moved)
+
+    def pin(self) -> "Batch":
+        """The same batch in memory that a GPU can copy from on its own."""
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: t.pin_memory() for name, t in tensors.items() if isinstance(t, Tensor)})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The order of one epoch: pairs in a row, cut into parts; batch b is made of the parts from `batches[b]` on."""
+
+    pairs: np.ndarray
+    part_offsets: np.ndarray
+    batches: np.ndarray
+    parts: int
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def part_numbers(self, step: int) -> range:
+        """The parts of a batch; the last batch of an epoch may have fewer."""
+        first = int(self.batches[step])
+        return range(first, min(first + self.parts, len(self.part_offsets) - 1))
+
+    def share(self, step: int, share: int, shares: int) -> list[np.ndarray]:
+        """The pairs of one share of a batch, part by part; none if the last batch of an epoch has too few parts."""
+        numbers = self.part_numbers(step)[share::shares]
+        return [self.pairs[self.part_offsets[n] : self.part_offsets[n + 1]] for n in numbers] or [self.pairs[:0]]
+
+
+class Batches:
+    """All batches of a split, by (epoch, step); `shares` processes or accumulation steps split each one."""
+
+    def __init__(self, data: DataSet, config: BatchConfig, *, seed: int = 1, split: str = "train", shares: int = 1):
+        if not 1 <= shares <= config.parts:
+            raise ConfigError(
+                f"a batch of batch.parts = {config.parts} parts cannot be shared by {shares} processes and "
+                f"accumulation steps; raise batch.parts to {shares} or a multiple of it"
+            )
+        self.split: Split = data.splits[split]
+        self.config, self.seed, self.shares = config, seed, shares
+        self.lengths: dict[Side, np.ndarray] = {
+            "source": self.split.lengths("source"),
+            "target": self.split.lengths("target"),
+        }
+        everything = [(0, self.split.pairs, 1.0)]
+        self.weights = data.weights() if split == "train" else everything
+        most = -(-config.parts // shares)
+        self.part_tokens: dict[Side, int] = {
+            "source": config.source_tokens // config.parts,
+            "target": config.target_tokens // config.parts,
+        }
+        sentences = config.sentences or max(config.source_tokens, config.target_tokens) // 4
+        self.part_sentences = max(1, sentences // config.parts)
+        # Fixed sizes of what one share is given.
+        self.buffers: dict[Side, int] = {side: most * tokens for side, tokens in self.part_tokens.items()}
+        self.sentences = most * self.part_sentences
+        self.sampler = (
+            Sampler(data, config.subword_dropout, seed) if config.subword_dropout and split == "train" else None
+        )
+        self._check_lengths()
+        self._plans: dict[int, Plan] = {}
+
+    def _check_lengths(self) -> None:
+        for side, capacity in self.part_tokens.items():
+            longest = int(self.lengths[side].max(initial=0))
+            if longest > capacity:
+                pair = int(self.lengths[side].argmax())
+                raise DataError(
+                    f"pair {pair} has {longest:,} {side} tokens, but a part of a batch holds {capacity:,} "
+                    f"(batch.{side}_tokens / batch.parts); raise batch.{side}_tokens, lower batch.parts, "
+                    f"or prepare with --clean.tokens {capacity - 1}"
+                )
+
+    def plan(self, epoch: int) -> Plan:
+        """The order of an epoch: a pure function of the data, the settings, the seed and the epoch."""
+        if epoch not in self._plans:
+            plan = self._make_plan(epoch)
+            self._plans = {number: kept for number, kept in self._plans.items() if abs(number - epoch) == 1}
+            self._plans[epoch] = plan
+        return self._plans[epoch]
+
+    def _make_plan(self, epoch: int) -> Plan:
+        # Raw bits of a counter-based generator: unlike NumPy's shuffles they are the same in every version.
+        bits = np.random.Philox(key=[self.seed, epoch])
+        pairs = self._draw_pairs(bits)
+        keys = bits.random_raw(len(pairs))
+        if self.config.similar_lengths:
+            longer = np.maximum(self.lengths["source"][pairs], self.lengths["target"][pairs])
+            keys = (longer.astype(np.uint64) << np.uint64(48)) | (keys >> np.uint64(16))
+        pairs = pairs[np.argsort(keys)]
+        offsets = self._cut(pairs)
+        firsts = np.arange(0, len(offsets) - 1, self.config.parts)
+        if self.config.similar_lengths:
+            firsts = firsts[np.argsort(bits.random_raw(len(firsts)))]
+        return Plan(pairs, offsets, firsts, self.config.parts)
+
+    def _draw_pairs(self, bits: np.random.Philox) -> np.ndarray:
+        """Each pair as often as its input's weight says: the fraction of it by chance, anew each epoch."""
+        drawn = [np.empty(0, np.int64)]
+        for first, end, weight in self.weights:
+            drawn += [np.arange(first, end)] * int(weight)
+            if some := round((weight - int(weight)) * (end - first)):
+                drawn.append(first + np.sort(np.argsort(bits.random_raw(end - first))[:some]))
+        return np.concatenate(drawn)
+
+    def _cut(self, pairs: np.ndarray) -> np.ndarray:
+        """Cut a row of pairs greedily into parts that fit both budgets."""
+        slack = self.sampler.growth if self.sampler else 1.0
+        ends = {side: np.cumsum(self.lengths[side][pairs], dtype=np.int64) for side in self.part_tokens}
+        budgets = {
+            side: max(int(tokens / slack), self.lengths[side].max(initial=0))
+            for side, tokens in self.part_tokens.items()
+        }
+        offsets = [0]
+        while (first := offsets[-1]) < len(pairs):
+            end = first + self.part_sentences
+            for side, cumulative in ends.items():
+                before = cumulative[first - 1] if first else 0
+                end = min(end, int(np.searchsorted(cumulative, before + budgets[side], side="right")))
+            offsets.append(end)
+        offsets[-1] = min(offsets[-1], len(pairs))
+        return np.array(offsets, np.int64)
+
+    def batch(self, epoch: int, step: int, share: int = 0) -> Batch:
+        """One share of one batch."""
+        plan = self.plan(epoch)
+        parts = plan.share(step, share, self.shares)
+        source, source_offsets = self._row("source", parts, epoch)
+        target, target_offsets = self._row("target", parts, epoch)
+        target_input = np.empty_like(target)
+        target_input[1:] = target[:-1]
+        target_input[target_offsets[:-1]] = BEGIN
+        return Batch(
+            source=_fill(source, self.buffers["source"], PAD),
+            source_offsets=_fill(source_offsets, self.sentences + 1, len(source)),
+            target=_fill(target, self.buffers["target"], PAD),
+            target_input=_fill(target_input, self.buffers["target"], PAD),
+            target_offsets=_fill(target_offsets, self.sentences + 1, len(target)),
+            pairs=np.concatenate(parts),
+            source_tokens=len(source),
+            target_tokens=len(target),
+            position=Position(epoch, step),
+            next_position=Position(epoch, step + 1) if step + 1 < len(plan) else Position(epoch + 1, 0),
+        )
+
+    def _row(self, side: Side, parts: list[np.ndarray], epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.sampler is None:
+            return self.split.gather(side, np.concatenate(parts))
+        # Part by part, so that what is sampled does not depend on how a batch is shared out.
+        sampled = [
+            self.sampler.sample(side, *self.split.gather(side, pairs), pairs, epoch, self.part_tokens[side])
+            for pairs in parts
+        ]
+        rows = [row for row, _ in sampled]
+        lengths = np.concatenate([np.diff(offsets) for _, offsets in sampled])
+        return np.concatenate(rows), np.concatenate([[0], np.cumsum(lengths)])
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches of epoch 0 in order, for evaluation."""
+        return (self.batch(0, step) for step in range(len(self.plan(0))))
+
+
+def _fill(values: np.ndarray, length: int, filler: int) -> Tensor:
+    row = np.full(length, filler, np.int32)
+    row[: len(values)] = values
+    return torch.from_numpy(row)
+
+
+class Loader:
+    """Batches from a position on, without end, made ahead in a thread; use it in a `with` block."""
+
+    def __init__(self, batches: Batches, start: Position = START, *, share: int = 0, ahead: int = 8, pin: bool = False):
+        self.batches, self.share, self.pin = batches, share, pin
+        self._ready: queue.Queue[Batch | BaseException] = queue.Queue(ahead)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, args=(start,), name="batches", daemon=True)
+        self._thread.start()
+
+    def _work(self, position: Position) -> None:
+        planner = ThreadPoolExecutor(1)
+        following: Future[Plan] | None = None
+        epoch = -1
+        try:
+            while not self._stopped.is_set():
+                if position.epoch != epoch:
+                    epoch = position.epoch
+                    if following:
+                        following.result()
+                    self.batches.plan(epoch)
+                    # The next epoch's order is made while this one is used.
+                    following = planner.submit(self.batches.plan, epoch + 1)
+                batch = self.batches.batch(*position, share=self.share)
+                position = batch.next_position
+                self._put(batch.pin() if self.pin else batch)
+        except BaseException as error:  # raised again where the batches are used
+            self._put(error)
+        finally:
+            planner.shutdown(cancel_futures=True)
+
+    def _put(self, item: Batch | BaseException) -> None:
+        while not self._stopped.is_set():
+            with suppress(queue.Full):
+                self._ready.put(item, timeout=0.1)
+                return
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            item = self._ready.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()

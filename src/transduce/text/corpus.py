@@ -1,0 +1,294 @@
+"""Reads parallel text as people have it: aligned files, TSV, JSON lines, TMX; plain or compressed; in blocks of lines.
+
+The main process cuts files into raw blocks; workers decode them (`decode_block`), so that decoding runs on all cores.
+"""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+from transduce.errors import DataError
+from transduce.text import numbers, tmx
+
+BLOCK_LINES = 4096
+FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tmx": "tmx"}
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+
+Format = Literal["lines", "tsv", "jsonl", "tmx", "builtin"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One parallel corpus: two aligned files, one file that holds both sides, or a split of the built-in corpus."""
+
+    files: tuple[Path, ...]
+    format: Format
+    weight: float = 1.0
+    columns: tuple[int, int] = (1, 2)
+    keys: tuple[str, str] = ("source", "target")
+    languages: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The files' names, for reports."""
+        return " + ".join(file.name for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, to measure progress by."""
+        return 0 if self.format == "builtin" else sum(file.stat().st_size for file in self.files)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Raw lines of one input: for aligned files one piece of bytes a side, otherwise one for both."""
+
+    input: int
+    first_line: int
+    count: int
+    raw: tuple[bytes, ...]
+    position: int  # bytes of the input's files consumed so far
+    lines: tuple[int, ...] | None = None  # line numbers, where they do not simply count up (TMX)
+
+    def line(self, row: int) -> int:
+        """The line number in the file of a row of this block."""
+        return self.lines[row] if self.lines else self.first_line + row
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something wrong at one line of one file."""
+
+    file: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.what}"
+
+
+@dataclass
+class Decoded:
+    """The pairs of a block as text; `rows` are their places in the block."""
+
+    rows: list[int] = field(default_factory=list)
+    source: list[str] = field(default_factory=list)
+    target: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def find_format(path: Path) -> Format:
+    """The format that a file of pairs has by its name, looking through a compression suffix."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    found = FORMATS.get(suffixes[-1]) if suffixes else None
+    if found is None:
+        raise DataError(
+            f"{path}: cannot tell the format of this file of pairs by its name; name it .tsv, .jsonl or .tmx "
+            f"(.gz, .xz, .bz2 or .zst may follow), or give two aligned files with --source and --target"
+        )
+    return cast(Format, found)
+
+
+def open_bytes(path: Path) -> tuple[BinaryIO, BinaryIO]:
+    """Open a plain or compressed file; returns the stream of its text and the raw file whose place shows progress."""
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    match path.suffix.lower():
+        case ".gz":
+            stream = gzip.GzipFile(fileobj=raw)
+        case ".xz":
+            stream = lzma.LZMAFile(raw)
+        case ".bz2":
+            stream = bz2.BZ2File(raw)
+        case ".zst":
+            stream = _open_zstd(raw)
+        case _:
+            return raw, raw
+    return io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20), raw
+
+
+def _open_zstd(raw: BinaryIO) -> object:
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # pyright: ignore[reportMissingImports]
+
+        return zstd.ZstdFile(raw)
+    import zstandard
+
+    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+
+
+def _damage_errors() -> tuple[type[Exception], ...]:
+    errors: list[type[Exception]] = [OSError, EOFError, lzma.LZMAError, zlib.error]
+    if sys.version_info < (3, 14):
+        import zstandard
+
+        errors.append(zstandard.ZstdError)
+    else:
+        from compression import zstd  # pyright: ignore[reportMissingImports]
+
+        errors.append(zstd.ZstdError)
+    return tuple(errors)
+
+
+class _Lines:
+    """The lines of one file, with its count and its place; damage is named with the line it was met at."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.stream, self.raw = open_bytes(path)
+        self.count = 0
+
+    def take(self, count: int) -> list[bytes]:
+        """Up to `count` more lines, each with its line end, less a byte order mark at the start of the file."""
+        try:
+            lines = list(islice(self.stream, count))
+        except _damage_errors() as error:
+            raise DataError(
+                f"{self.path}: damaged, or not what its name says, somewhere after line {self.count:,} ({error}); "
+                f"fetch or compress the file again"
+            ) from error
+        if self.count == 0 and lines:
+            if lines[0].startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise DataError(f"{self.path}:1: this is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8")
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        self.count += len(lines)
+        if lines and not lines[-1].endswith(b"\n"):
+            lines[-1] += b"\n"
+        return lines
+
+    def count_rest(self) -> int:
+        """Read to the end and return the number of lines in the whole file."""
+        while self.take(BLOCK_LINES):
+            pass
+        return self.count
+
+
+def read_blocks(number: int, given: Input) -> Iterator[Block]:
+    """Cut an input into blocks; unequal files and empty files are errors."""
+    if given.format in ("tmx", "builtin"):
+        yield from _read_units(number, given)
+        return
+    files = [_Lines(path) for path in given.files]
+    first = 1
+    while True:
+        taken = [file.take(BLOCK_LINES) for file in files]
+        if len({len(lines) for lines in taken}) > 1:
+            counts = [f"{file.path} has {file.count_rest():,} lines" for file in files]
+            raise DataError(
+                f"{' but '.join(counts)}; line n of one file must translate line n of the other, "
+                f"so find where they part (an extra or missing line) and mend it there"
+            )
+        count = len(taken[0])
+        if count == 0:
+            break
+        position = sum(file.raw.tell() for file in files)
+        yield Block(number, first, count, tuple(b"".join(lines) for lines in taken), position)
+        first += count
+    if first == 1:
+        raise DataError(f"{given.files[0]}: the file is empty")
+
+
+@cache
+def _builtin(split: str) -> list[tuple[str, str]]:
+    return numbers.corpus(cast(Literal["train", "dev", "test"], split))
+
+
+def _read_units(number: int, given: Input) -> Iterator[Block]:
+    """Blocks of what is not read line by line: translation units, and pairs made here."""
+    path = given.files[0]
+    if given.format == "builtin":
+        pairs = _builtin(path.suffix[1:])
+        units = (tmx.Unit(source, target, line) for line, (source, target) in enumerate(pairs, start=1))
+        raw = None
+    else:
+        stream, raw = open_bytes(path)
+        units = tmx.read_units(path, stream, given.languages, _damage_errors())
+    first = 1
+    while rows := list(islice(units, BLOCK_LINES)):
+        source = "".join(unit.source.replace("\n", " ") + "\n" for unit in rows)
+        target = "".join(unit.target.replace("\n", " ") + "\n" for unit in rows)
+        lines = tuple(unit.line for unit in rows)
+        yield Block(number, first, len(rows), (source.encode(), target.encode()), raw.tell() if raw else 0, lines)
+        first += len(rows)
+    if first == 1:
+        raise DataError(f"{path}: holds no translation unit with both languages")
+
+
+def decode_block(block: Block, given: Input) -> Decoded:
+    """Decode a block to text; lines that are not UTF-8 or not of the format are problems, not pairs."""
+    result = Decoded()
+    match given.format:
+        case "lines" | "tmx" | "builtin":
+            sides = [_decode_lines(block, given.files[min(i, len(given.files) - 1)], i, result) for i in (0, 1)]
+            for row, (source, target) in enumerate(zip(*sides, strict=True)):
+                if source is not None and target is not None:
+                    result.rows.append(row)
+                    result.source.append(source)
+                    result.target.append(target)
+        case "tsv" | "jsonl":
+            split = _split_tsv if given.format == "tsv" else _split_json
+            for row, line in enumerate(_decode_lines(block, given.files[0], 0, result)):
+                if line is None:
+                    continue
+                pair = split(line, given)
+                if isinstance(pair, str):
+                    result.problems.append(Problem(str(given.files[0]), block.line(row), pair))
+                else:
+                    result.rows.append(row)
+                    result.source.append(pair[0])
+                    result.target.append(pair[1])
+    return result
+
+
+def _decode_lines(block: Block, file: Path, side: int, result: Decoded) -> list[str | None]:
+    raw = block.raw[side]
+    try:
+        return list(raw.decode().split("\n")[:-1])
+    except UnicodeDecodeError:
+        lines: list[str | None] = []
+        for row, line in enumerate(raw.split(b"\n")[:-1]):
+            try:
+                lines.append(line.decode())
+            except UnicodeDecodeError as error:
+                lines.append(None)
+                what = f"not UTF-8 (byte 0x{line[error.start]:02X} at place {error.start + 1})"
+                result.problems.append(Problem(str(file), block.line(row), what))
+        return lines
+
+
+def _split_tsv(line: str, given: Input) -> tuple[str, str] | str:
+    cells = line.split("\t")
+    if len(cells) < max(given.columns):
+        return f"has {len(cells)} columns, wanted at least {max(given.columns)} (--columns says which two are used)"
+    return cells[given.columns[0] - 1], cells[given.columns[1] - 1]
+
+
+def _split_json(line: str, given: Input) -> tuple[str, str] | str:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"not JSON ({error.msg} at place {error.pos + 1})"
+    values: list[str] = []
+    for key in given.keys:
+        value = record
+        for step in key.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+        if not isinstance(value, str):
+            found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+            return f"has no text under the key {key!r} (found: {found}; --keys says which two are used)"
+        values.append(value)
+    return values[0], values[1]

@@ -1,0 +1,189 @@
+"""The settings of `prepare`, and from them the inputs: which files belong together, and that they are there."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from transduce.errors import DataError
+from transduce.strict import Settings, to_dict
+from transduce.text.clean import CleanConfig
+from transduce.text.corpus import Input, find_format
+from transduce.text.shards import FORMAT, describe_file
+from transduce.text.subwords import SubwordsConfig
+
+ROLES = ("", "dev_", "test_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareConfig(Settings):
+    """Where the text is, and what is done with it."""
+
+    section: ClassVar[str] = ""
+
+    source: tuple[Path, ...] = ()
+    """files in the source language, one sentence a line; each goes with the --target file in the same place"""
+    target: tuple[Path, ...] = ()
+    """files in the target language"""
+    pairs: tuple[Path, ...] = ()
+    """files that hold both sides: .tsv, .jsonl or .tmx (like all files: plain, .gz, .xz, .bz2 or .zst)"""
+    weight: tuple[float, ...] = ()
+    """how often an epoch shows each input, in the order of --source, then --pairs; 2 is twice, 0.5 is half of it"""
+    dev_source: tuple[Path, ...] = ()
+    """source side of the validation set"""
+    dev_target: tuple[Path, ...] = ()
+    """target side of the validation set"""
+    dev_pairs: tuple[Path, ...] = ()
+    """validation set, both sides in one file"""
+    dev_split: int | None = None
+    """take this many training pairs away as validation set"""
+    test_source: tuple[Path, ...] = ()
+    """source side of a test set, only read to keep it out of the training set"""
+    test_target: tuple[Path, ...] = ()
+    """target side of a test set"""
+    test_pairs: tuple[Path, ...] = ()
+    """test set, both sides in one file"""
+    builtin: Literal["numbers"] | None = None
+    """a corpus that comes with transduce, instead of files"""
+    columns: tuple[int, ...] = (1, 2)
+    """columns of source and target in .tsv files, counted from 1"""
+    keys: tuple[str, ...] = ("source", "target")
+    """keys of source and target in .jsonl files; translation.en looks inside"""
+    languages: tuple[str, ...] = ()
+    """languages of source and target in .tmx files"""
+    seed: int = 1
+    """seed of the dev split and of the sample that subwords are learned from"""
+    workers: int | None = None
+    """processes that clean and encode; off: one for each core"""
+    save_dropped: bool = False
+    """also write every dropped pair, with the rule that dropped it, to dropped.tsv.gz"""
+    subwords: SubwordsConfig = field(default_factory=SubwordsConfig)
+    clean: CleanConfig = field(default_factory=CleanConfig)
+
+    def problems(self):
+        """Settings that contradict each other."""
+        for role in ROLES:
+            sources, targets = getattr(self, f"{role}source"), getattr(self, f"{role}target")
+            if len(sources) != len(targets):
+                yield (
+                    f"{role}source has {len(sources)} files and {role}target has {len(targets)}; "
+                    f"they go together one by one, so give as many of each"
+                )
+        given = len(self.source) + len(self.pairs)
+        if self.weight and len(self.weight) != given and len(self.source) == len(self.target):
+            yield f"weight has {len(self.weight)} numbers for {given} inputs; give one for each"
+        if any(weight <= 0 for weight in self.weight):
+            yield f"weight = {list(self.weight)} has a number that is not positive; leave such an input out instead"
+        if self.dev_split is not None and self.dev_split < 1:
+            yield f"dev_split = {self.dev_split} is not positive"
+        if self.dev_split is not None and (self.dev_source or self.dev_pairs):
+            yield "dev_split and a dev set are both given; use one of them"
+        if self.builtin and (self.source or self.pairs or self.dev_source or self.dev_pairs):
+            yield "builtin and files are both given; use one of them"
+        if len(self.columns) != 2 or min(self.columns, default=0) < 1:
+            yield f"columns = {list(self.columns)}; give two, counted from 1"
+        if len(self.keys) != 2:
+            yield f"keys = {list(self.keys)}; give two"
+        if len(self.languages) not in (0, 2):
+            yield f"languages = {list(self.languages)}; give two, source first"
+        if self.workers is not None and self.workers < 1:
+            yield f"workers = {self.workers} is not positive"
+
+
+# A corpus of few words has few subwords; everything else is as for any corpus.
+BUILTIN = {"numbers": PrepareConfig(builtin="numbers", subwords=SubwordsConfig(size=600, coverage=1.0))}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The corpora of one `prepare`, checked, with the checksums of their files."""
+
+    train: tuple[Input, ...]
+    dev: tuple[Input, ...]
+    test: tuple[Input, ...]
+    checksums: dict[str, dict[str, Any]]
+
+    def describe(self, config: PrepareConfig) -> dict[str, Any]:
+        """All that the data set is a function of: settings and the files' contents, not their places."""
+        settings = to_dict(config)
+        for name in ("workers", *(f"{role}{kind}" for role in ROLES for kind in ("source", "target", "pairs"))):
+            del settings[name]
+        contents = {
+            role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
+            for role in ("train", "dev", "test")
+        }
+        return {"format": FORMAT, "settings": settings, "contents": contents}
+
+    def fingerprint(self, config: PrepareConfig) -> str:
+        """A checksum of `describe`."""
+        return hashlib.sha256(json.dumps(self.describe(config), sort_keys=True).encode()).hexdigest()
+
+
+def find_inputs(config: PrepareConfig) -> Inputs:
+    """Put the files together to inputs; missing, empty and repeated files are one error that names them all."""
+    if config.builtin:
+        train, dev, test = (
+            (Input(files=(Path(f"{config.builtin}.{split}"),), format="builtin"),) for split in ("train", "dev", "test")
+        )
+        if config.dev_split:
+            dev = ()
+        return Inputs(train, dev, test, _checksum_builtin([*train, *dev, *test]))
+    weights = config.weight or (1.0,) * (len(config.source) + len(config.pairs))
+    train, dev, test = (_pair_up(config, role, weights if role == "" else [1.0] * 10_000) for role in ROLES)
+    if not train:
+        raise DataError("no training text is given; use --source and --target, --pairs, or --builtin numbers")
+    if not dev and not config.dev_split:
+        raise DataError("no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split 2000")
+    return Inputs(train, dev, test, _check_files([*train, *dev, *test]))
+
+
+def _pair_up(config: PrepareConfig, role: str, weights: Sequence[float]) -> tuple[Input, ...]:
+    aligned = list(zip(getattr(config, f"{role}source"), getattr(config, f"{role}target"), strict=True))
+    inputs = [Input(files=files, format="lines", weight=weight) for files, weight in zip(aligned, weights)]
+    for path, weight in zip(getattr(config, f"{role}pairs"), weights[len(aligned) :]):
+        inputs.append(
+            Input(
+                files=(path,),
+                format=find_format(path),
+                weight=weight,
+                columns=(config.columns[0], config.columns[1]),
+                keys=(config.keys[0], config.keys[1]),
+                languages=(config.languages[0], config.languages[1]) if config.languages else None,
+            )
+        )
+    return tuple(inputs)
+
+
+def _check_files(inputs: list[Input]) -> dict[str, dict[str, Any]]:
+    problems: list[str] = []
+    checksums: dict[str, dict[str, Any]] = {}
+    seen: dict[object, Path] = {}
+    for path in (file for given in inputs for file in given.files):
+        if not path.exists():
+            problems.append(f"{path}: no such file")
+        elif not path.is_file():
+            problems.append(f"{path}: not a file")
+        elif path.stat().st_size == 0:
+            problems.append(f"{path}: the file is empty")
+        elif path.resolve() in seen:
+            problems.append(f"{path}: given twice; name each file once (--weight 2 shows its text twice)")
+        else:
+            checksums[str(path)] = entry = describe_file(path)
+            if entry["sha256"] in seen:
+                problems.append(f"{path}: holds the same bytes as {seen[entry['sha256']]}; name each text once")
+            seen[path.resolve()] = seen[entry["sha256"]] = path
+    if problems:
+        raise DataError("\n".join(problems))
+    return checksums
+
+
+def _checksum_builtin(inputs: list[Input]) -> dict[str, dict[str, Any]]:
+    from transduce.text.corpus import read_blocks
+
+    checksums: dict[str, dict[str, Any]] = {}
+    for given in inputs:
+        raw = b"".join(part for block in read_blocks(0, given) for part in block.raw)
+        checksums[str(given.files[0])] = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    return checksums

@@ -1,0 +1,209 @@
+"""Subword regularisation at training time: BPE-dropout (Provilkov et al. 2020) and unigram sampling (Kudo 2018).
+
+Each word has a fixed number of alternative splits, drawn when first asked for with a generator that depends on the
+seed and the word alone; a sentence picks one for each word by seed, epoch, pair and place. So a batch with sampled
+subwords is as reproducible as one without, and a word that was met before costs a look-up.
+"""
+
+import math
+import zlib
+from itertools import pairwise
+
+import numpy as np
+
+from transduce.text.shards import SIDES, DataSet, Side
+from transduce.text.subwords import END, SPACE, TABLE_WORDS, Subwords, ragged_indices
+
+ALTERNATIVES = 16
+MEASURED_PAIRS = 500
+IMPOSSIBLE = -math.inf
+
+
+class Chance:
+    """Uniform numbers from a seed, cheap to begin: a linear congruential generator with Knuth's MMIX constants."""
+
+    def __init__(self, seed: int):
+        self.state = seed
+        self.next()
+
+    def next(self) -> float:
+        """A number in [0, 1)."""
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
+        return (self.state >> 11) * 2.0**-53
+
+
+class Splitter:
+    """Draws random splits of one word, given and returned as token ids."""
+
+    def __init__(self, subwords: Subwords, rate: float, symbols: tuple[str, ...]):
+        self.subwords, self.rate = subwords, rate
+        self.pieces = subwords.pieces(range(len(subwords)))
+        processor = subwords.processor
+        self.ids: dict[str, int] = {}
+        self.scores: dict[str, float] = {}
+        # Bytes, special symbols and the user's symbols are never taken apart or put together.
+        self.fixed: set[int] = set()
+        for number, piece in enumerate(self.pieces):
+            special = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
+            if special or piece in symbols:
+                self.fixed.add(number)
+            else:
+                self.ids[piece] = number
+                self.scores[piece] = processor.get_score(number)
+
+    def split(self, word: tuple[int, ...], chance: Chance) -> tuple[int, ...]:
+        """One random split."""
+        if not self.fixed.isdisjoint(word):
+            return word
+        text = "".join(self.pieces[token] for token in word)
+        if not self.subwords.by_word:
+            return self._draw_unigram(text, chance)
+        # Where none of the usual merges is passed over, the split is the usual one: most often, and then found quickly.
+        begin = chance.state
+        if all(chance.next() >= self.rate for _ in range(len(text) - len(word))):
+            return word
+        chance.state = begin
+        return self._drop_merges(text, chance)
+
+    def _drop_merges(self, text: str, chance: Chance) -> tuple[int, ...]:
+        """BPE in which each possible merge is passed over with probability `rate`, anew at every step."""
+        score = self.scores.get
+        parts = list(text)
+        scores = [score(left + right, IMPOSSIBLE) for left, right in pairwise(parts)]
+        while scores and (place := self._choose(scores, chance)) >= 0:
+            parts[place : place + 2] = [parts[place] + parts[place + 1]]
+            del scores[place]
+            for i in (place - 1, place):
+                if 0 <= i < len(scores):
+                    scores[i] = score(parts[i] + parts[i + 1], IMPOSSIBLE)
+        return tuple(self.ids[part] for part in parts)
+
+    def _choose(self, scores: list[float], chance: Chance) -> int:
+        """The best merge that is not passed over, or -1."""
+        best = max(scores)
+        if best == IMPOSSIBLE:
+            return -1
+        if chance.next() >= self.rate:
+            return scores.index(best)
+        others = sorted(((-s, i) for i, s in enumerate(scores) if s != IMPOSSIBLE))[1:]
+        return next((i for _, i in others if chance.next() >= self.rate), -1)
+
+    def _draw_unigram(self, text: str, chance: Chance) -> tuple[int, ...]:
+        """One of the best splits, by their probabilities raised to 1 - `rate`."""
+        found = self.subwords.processor.nbest_encode_as_immutable_proto(text.removeprefix(SPACE), ALTERNATIVES)
+        best = [(tuple(piece.id for piece in split.pieces), split.score) for split in found.nbests]
+        top = max(score for _, score in best)
+        weights = [math.exp((1 - self.rate) * (score - top)) for _, score in best]
+        left = chance.next() * sum(weights)
+        for (tokens, _), weight in zip(best, weights):
+            left -= weight
+            if left < 0:
+                return tokens
+        return best[-1][0]
+
+
+class Alternatives:
+    """The alternative splits of the words of one language met so far, as arrays to pick from."""
+
+    def __init__(self, splitter: Splitter, seed: int):
+        self.splitter, self.seed = splitter, seed
+        self.starts_word = np.array([piece.startswith(SPACE) for piece in splitter.pieces])
+        self.starts_word[END] = True
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all words."""
+        self.rows: dict[bytes, int] = {}
+        self.words: list[bytes] = []
+        self.tokens = np.empty(1 << 16, np.int32)
+        self.used = 0
+        self.starts = np.zeros((1 << 12) * ALTERNATIVES, np.int64)
+        self.lengths = np.zeros((1 << 12) * ALTERNATIVES, np.int32)  # 0: not drawn yet
+
+    def find_words(self, row: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the words of a row of sentences begin, and for each its row in the table."""
+        begins = self.starts_word[row]
+        begins[offsets[:-1]] = True
+        places = np.flatnonzero(begins)
+        bounds = np.append(places, len(row)).tolist()
+        raw = np.ascontiguousarray(row, np.int32).tobytes()
+        words = [raw[4 * first : 4 * end] for first, end in pairwise(bounds)]
+        if len(self.rows) > TABLE_WORDS:
+            self.begin()
+        for word in words:
+            if word not in self.rows:
+                self.rows[word] = len(self.words)
+                self.words.append(word)
+        while len(self.words) * ALTERNATIVES > len(self.lengths):
+            self.starts = np.concatenate([self.starts, np.zeros_like(self.starts)])
+            self.lengths = np.concatenate([self.lengths, np.zeros_like(self.lengths)])
+        return places, np.fromiter(map(self.rows.__getitem__, words), np.int64, len(words))
+
+    def look_up(self, words: np.ndarray, picks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the picked splits of words stand in `tokens`, and their lengths; draws those not drawn yet."""
+        slots = words * ALTERNATIVES + picks
+        for slot in np.unique(slots[self.lengths[slots] == 0]).tolist():
+            word = self.words[slot // ALTERNATIVES]
+            chance = Chance((zlib.crc32(word) << 32) ^ (self.seed << 8) ^ (slot % ALTERNATIVES))
+            split = self.splitter.split(tuple(np.frombuffer(word, np.int32).tolist()), chance)
+            if self.used + len(split) > len(self.tokens):
+                self.tokens = np.concatenate([self.tokens, np.empty_like(self.tokens)])
+            self.tokens[self.used : self.used + len(split)] = split
+            self.starts[slot], self.lengths[slot] = self.used, len(split)
+            self.used += len(split)
+        return self.starts[slots], self.lengths[slots].astype(np.int64)
+
+
+class Sampler:
+    """Splits the words of batches at random; `growth` is how much longer sentences become by it."""
+
+    def __init__(self, data: DataSet, rate: float, seed: int):
+        symbols = tuple(data.manifest["config"]["subwords"]["symbols"])
+        self.seed = seed
+        source = Alternatives(Splitter(data.subwords["source"], rate, symbols), seed)
+        joint = data.subwords["source"] is data.subwords["target"]
+        target = source if joint else Alternatives(Splitter(data.subwords["target"], rate, symbols), seed)
+        self.alternatives: dict[Side, Alternatives] = {"source": source, "target": target}
+        self.growth = max(self._measure(data, side) for side in SIDES)
+
+    def _measure(self, data: DataSet, side: Side) -> float:
+        pairs = np.unique(np.linspace(0, data.train.pairs - 1, MEASURED_PAIRS).astype(np.int64))
+        row, offsets = data.train.gather(side, pairs)
+        sampled, _ = self.sample(side, row, offsets, pairs, epoch=0, capacity=len(row) * 1000)
+        return max(1.0, len(sampled) / len(row))
+
+    def sample(
+        self, side: Side, row: np.ndarray, offsets: np.ndarray, pairs: np.ndarray, epoch: int, capacity: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Split the words of a row of sentences anew; where the buffer would overflow, the last stay as they are."""
+        if not len(pairs):
+            return row, offsets
+        alternatives = self.alternatives[side]
+        places, words = alternatives.find_words(row, offsets)
+        firsts = np.searchsorted(places, offsets)  # the first word of each sentence
+        picks = self._pick(side, pairs, epoch, places - np.repeat(offsets[:-1], np.diff(firsts)), np.diff(firsts))
+        starts, lengths = alternatives.look_up(words, picks)
+        sentences = np.add.reduceat(lengths, firsts[:-1])
+        usual = np.diff(offsets)
+        # As many sentences from the front as leave room for the usual split of all behind them.
+        over = np.flatnonzero(np.cumsum(sentences - usual) > capacity - len(row))
+        fits = int(over[0]) if len(over) else len(pairs)
+        until = firsts[fits]
+        sampled = alternatives.tokens[ragged_indices(starts[:until], lengths[:until])]
+        new_lengths = np.concatenate([sentences[:fits], usual[fits:]])
+        return np.concatenate([sampled, row[offsets[fits] :]]), np.concatenate([[0], np.cumsum(new_lengths)])
+
+    def _pick(self, side: Side, pairs: np.ndarray, epoch: int, within: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """A pick for each word by seed, epoch, side, pair and place in the sentence: the same in whatever batch."""
+        base = _mix(_mix(np.uint64(self.seed)) ^ np.uint64(2 * epoch + (side == "target")))
+        pair = np.repeat(pairs, words).astype(np.uint64)
+        mixed = _mix(base ^ ((pair << np.uint64(20)) + within.astype(np.uint64)))
+        return (mixed % np.uint64(ALTERNATIVES)).astype(np.int64)
+
+
+def _mix(values: np.ndarray | np.uint64) -> np.ndarray:
+    """Counters to random bits (the finaliser of SplitMix64)."""
+    mixed = np.atleast_1d(values) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

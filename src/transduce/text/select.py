@@ -1,0 +1,73 @@
+"""The cleaning rules that need the whole corpus, as NumPy over one row of facts a pair."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from transduce.text.clean import RULES, SCRIPTS, CleanConfig, join_hashes
+
+KEPT, DEV = 0, 255
+CODES = {name: code for code, name in enumerate(RULES, start=1)}
+# Short lines vary freely ("Yes." - "Ja, natürlich."); this many characters are added to both sides before the ratio.
+RATIO_SLACK = 15
+# A script is one of a side's own when it is the main script of at least this share of its lines.
+SCRIPT_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The verdict on each pair (kept, dev, or the code of the rule that dropped it), and what was found usual."""
+
+    verdicts: np.ndarray
+    ratio: float
+    source_scripts: tuple[str, ...]
+    target_scripts: tuple[str, ...]
+
+
+def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> Selection:
+    """Judge all pairs; takes `dev_pairs` of those kept away as a dev set and drops what it shares with the rest."""
+    verdicts = np.zeros(len(rows), np.uint8)
+    ratios = (rows["target_length"] + np.float32(RATIO_SLACK)) / (rows["source_length"] + np.float32(RATIO_SLACK))
+    usual = float(np.median(ratios)) if len(rows) else 1.0
+    scripts = [_usual_scripts(rows[f"{side}_script"]) for side in ("source", "target")]
+    if config.script:
+        for side, usual_scripts in zip(("source", "target"), scripts, strict=True):
+            _drop(verdicts, ~np.isin(rows[f"{side}_script"], usual_scripts), "script")
+    if config.ratio:
+        off = np.maximum(ratios / usual, usual / ratios) > config.ratio
+        _drop(verdicts, off, "ratio")
+    near = join_hashes(rows["source"], rows["target"])
+    if config.duplicate:
+        # Of pairs that are equal but for case and punctuation, the checksums of the lines tell those that are equal.
+        _drop_repeats(verdicts, join_hashes(near, rows["check"].astype(np.uint64)), "duplicate")
+    if config.near_duplicate:
+        _drop_repeats(verdicts, near, "near_duplicate")
+    if dev_pairs:
+        kept = np.flatnonzero(verdicts == KEPT)
+        chosen = np.random.default_rng(seed).choice(kept, min(dev_pairs, len(kept)), replace=False, shuffle=False)
+        verdicts[chosen] = DEV
+        if config.leak == "side":
+            leaks = np.isin(rows["source"], rows["source"][chosen]) | np.isin(rows["target"], rows["target"][chosen])
+            _drop(verdicts, leaks, "leak")
+        elif config.leak == "pair":
+            _drop(verdicts, np.isin(near, near[chosen]), "leak")
+    names = [tuple(SCRIPTS[code].capitalize() for code in found if code) for found in scripts]
+    return Selection(verdicts, usual, names[0], names[1])
+
+
+def _usual_scripts(scripts: np.ndarray) -> np.ndarray:
+    counts = np.bincount(scripts, minlength=len(SCRIPTS))
+    counts[0] = len(scripts)  # a line without letters is in no wrong script
+    return np.flatnonzero(counts >= max(1.0, SCRIPT_SHARE * len(scripts)))
+
+
+def _drop(verdicts: np.ndarray, where: np.ndarray, rule: str) -> None:
+    verdicts[where & (verdicts == KEPT)] = CODES[rule]
+
+
+def _drop_repeats(verdicts: np.ndarray, keys: np.ndarray, rule: str) -> None:
+    kept = np.flatnonzero(verdicts == KEPT)
+    _, first = np.unique(keys[kept], return_index=True)
+    repeated = np.ones(len(kept), bool)
+    repeated[first] = False
+    verdicts[kept[repeated]] = CODES[rule]

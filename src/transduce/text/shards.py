@@ -1,0 +1,334 @@
+"""The data set on disk: token arrays with offsets, and a manifest that names, counts and checks them.
+
+    OUT/manifest.json                     replaced in one step: what it names is complete
+    OUT/parts-1/train.000.source.tokens.npy, ….offsets.npy, the same for target; dev likewise
+    OUT/parts-1/subwords.model, report.json
+
+Arrays are plain `.npy` files: `numpy.load(path, mmap_mode="r")` reads them without transduce.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from transduce.errors import DataError
+from transduce.text.subwords import Subwords, ragged_indices
+
+FORMAT = 1
+SHARD_PAIRS = 1_000_000
+HEADER = 128  # bytes of a .npy header for any one-dimensional array
+Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
+
+
+class _ArrayFile:
+    """A .npy file of one dimension that grows; its header is written when its length is known."""
+
+    def __init__(self, path: Path, dtype: np.dtype):
+        self.path, self.dtype, self.length = path, dtype, 0
+        self.file = path.open("wb")
+        self.file.write(bytes(HEADER))
+
+    def append(self, values: np.ndarray) -> None:
+        self.file.write(np.ascontiguousarray(values, self.dtype).tobytes())
+        self.length += len(values)
+
+    def close(self) -> None:
+        self.file.seek(0)
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        np.lib.format.write_array_header_1_0(self.file, header)
+        assert self.file.tell() == HEADER
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+
+class SplitWriter:
+    """Writes the shards of one split as encoded blocks come in."""
+
+    def __init__(self, folder: Path, split: str, vocabularies: dict[Side, int], shard_pairs: int = SHARD_PAIRS):
+        self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
+        self.dtypes: dict[Side, np.dtype] = {
+            side: np.dtype("<u2" if size <= 1 << 16 else "<u4") for side, size in vocabularies.items()
+        }
+        self.shards: list[dict[str, Any]] = []
+        self.pairs = 0
+        self._open: dict[Side, tuple[_ArrayFile, _ArrayFile]] = {}
+        self._in_shard = 0
+
+    def append(self, blocks: dict[Side, tuple[np.ndarray, np.ndarray]]) -> None:
+        """Add encoded sentences: for each side, a row of tokens and the sentences' lengths."""
+        if self._in_shard >= self.shard_pairs:
+            self._close_shard()
+        if not self._open:
+            stem = f"{self.split}.{len(self.shards):03d}"
+            for side in SIDES:
+                tokens = _ArrayFile(self.folder / f"{stem}.{side}.tokens.npy", self.dtypes[side])
+                offsets = _ArrayFile(self.folder / f"{stem}.{side}.offsets.npy", np.dtype("<u4"))
+                offsets.append(np.zeros(1))
+                self._open[side] = (tokens, offsets)
+        for side in SIDES:
+            tokens, lengths = blocks[side]
+            array, offsets = self._open[side]
+            offsets.append(array.length + np.cumsum(lengths))
+            array.append(tokens)
+        count = len(blocks["source"][1])
+        self._in_shard += count
+        self.pairs += count
+
+    def _close_shard(self) -> None:
+        entry: dict[str, Any] = {"pairs": self._in_shard, "files": {}}
+        for side in SIDES:
+            for array in self._open[side]:
+                array.close()
+                entry["files"][array.path.name] = describe_file(array.path)
+            entry[f"{side}_tokens"] = self._open[side][0].length
+        self.shards.append(entry)
+        self._open, self._in_shard = {}, 0
+
+    def close(self) -> dict[str, Any]:
+        """Finish the last shard; returns the split's entry in the manifest."""
+        if self._open:
+            self._close_shard()
+        totals = {f"{side}_tokens": sum(shard[f"{side}_tokens"] for shard in self.shards) for side in SIDES}
+        return {"pairs": self.pairs, **totals, "shards": self.shards}
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """A file's size and checksum."""
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file so that it is on the disk when this returns."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replace_data(out: Path) -> Iterator[Path]:
+    """Give a folder to write a new data set's parts into; `commit` makes it the data set. Failure leaves nothing."""
+    made = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with _lock(out):
+            for leftover in out.glob(".partial-*"):  # of a run that was killed: we hold the lock, so it is not running
+                shutil.rmtree(leftover)
+            partial = out / f".partial-{os.getpid()}"
+            partial.mkdir()
+            try:
+                yield partial
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    finally:
+        if made and not (out / "manifest.json").exists():
+            shutil.rmtree(out, ignore_errors=True)
+
+
+def commit(out: Path, partial: Path, manifest: dict[str, Any]) -> None:
+    """Make a finished folder the data set: rename it, replace the manifest in one step, then remove the old parts."""
+    number = 1
+    while (parts := out / f"parts-{number}").exists():
+        number += 1
+    _sync_folder(partial)
+    partial.rename(parts)
+    _sync_folder(out)
+    text = json.dumps({**manifest, "parts": parts.name}, indent=1, ensure_ascii=False)
+    write_synced(out / "manifest.json.new", text.encode())
+    os.replace(out / "manifest.json.new", out / "manifest.json")
+    _sync_folder(out)
+    for old in out.glob("parts-*"):
+        if old != parts:
+            shutil.rmtree(old)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _lock(out: Path) -> Iterator[None]:
+    """One writer at a time; the system frees the lock when its holder ends, however it ends."""
+    with (out / ".lock").open("w") as file:
+        try:
+            if os.name == "posix":
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else:
+                import msvcrt
+
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
+        except OSError as error:
+            raise DataError(f"{out}: another prepare is writing this data set; wait for it to end") from error
+        yield
+
+
+@dataclass(frozen=True)
+class Split:
+    """The pairs of one split, memory-mapped: pair i is the same for every reader of the data set."""
+
+    folder: Path
+    entry: dict[str, Any]
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs."""
+        return self.entry["pairs"]
+
+    @cached_property
+    def _first_pairs(self) -> np.ndarray:
+        return np.cumsum([0, *(shard["pairs"] for shard in self.entry["shards"])])
+
+    @cached_property
+    def _arrays(self) -> dict[Side, list[tuple[np.ndarray, np.ndarray]]]:
+        arrays: dict[Side, list[tuple[np.ndarray, np.ndarray]]] = {side: [] for side in SIDES}
+        for shard in self.entry["shards"]:
+            loaded = {name: _load(self.folder / name, entry) for name, entry in shard["files"].items()}
+            for side in SIDES:
+                tokens = next(array for name, array in loaded.items() if name.endswith(f"{side}.tokens.npy"))
+                offsets = next(array for name, array in loaded.items() if name.endswith(f"{side}.offsets.npy"))
+                arrays[side].append((tokens, offsets))
+        return arrays
+
+    def lengths(self, side: Side) -> np.ndarray:
+        """The number of tokens of each sentence, its end included."""
+        lengths = [np.diff(offsets).astype(np.uint16) for _, offsets in self._arrays[side]]
+        return np.concatenate(lengths) if lengths else np.empty(0, np.uint16)
+
+    def token_arrays(self, side: Side) -> list[np.ndarray]:
+        """All tokens, shard by shard, memory-mapped."""
+        return [tokens for tokens, _ in self._arrays[side]]
+
+    def gather(self, side: Side, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of many sentences in one row, in the order asked for, and their offsets."""
+        shards = np.searchsorted(self._first_pairs, pairs, side="right") - 1
+        starts = np.empty(len(pairs), np.int64)
+        lengths = np.empty(len(pairs), np.int64)
+        asked = np.unique(shards)
+        for shard in asked:
+            here = shards == shard
+            local = pairs[here] - self._first_pairs[shard]
+            offsets = self._arrays[side][shard][1]
+            starts[here] = offsets[local]
+            lengths[here] = offsets[local + 1] - offsets[local]
+        places = np.concatenate([[0], np.cumsum(lengths)])
+        row = np.empty(places[-1], np.int32)
+        for shard in asked:
+            tokens = self._arrays[side][shard][0]
+            if len(asked) == 1:
+                row[:] = tokens[ragged_indices(starts, lengths)]
+            else:
+                here = shards == shard
+                into = ragged_indices(places[:-1][here], lengths[here])
+                row[into] = tokens[ragged_indices(starts[here], lengths[here])]
+        return row, places
+
+    def tokens(self, side: Side, pair: int) -> np.ndarray:
+        """The tokens of one sentence, its end included."""
+        return self.gather(side, np.array([pair]))[0]
+
+
+def _load(path: Path, entry: dict[str, Any]) -> np.ndarray:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(f"{path}: a part of the data set is missing; run prepare again") from error
+    if size != entry["bytes"]:
+        raise DataError(f"{path}: has {size:,} bytes, wanted {entry['bytes']:,}; it is damaged, run prepare again")
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+class DataSet:
+    """A prepared data set: its splits, its subwords, its manifest."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]):
+        self.folder, self.manifest = folder, manifest
+        self.parts = folder / manifest["parts"]
+        self.splits = {name: Split(self.parts, entry) for name, entry in manifest["splits"].items()}
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "DataSet":
+        """Open a data set made by `transduce prepare`."""
+        folder = Path(folder)
+        return cls(folder, read_manifest(folder))
+
+    @property
+    def train(self) -> Split:
+        """The training pairs."""
+        return self.splits["train"]
+
+    @property
+    def dev(self) -> Split:
+        """The pairs held out for validation."""
+        return self.splits["dev"]
+
+    @cached_property
+    def subwords(self) -> dict[Side, Subwords]:
+        """The subword models of the two sides; one object for both where the vocabulary is joint."""
+        names: dict[Side, str] = {side: self.manifest["subwords"][side] for side in SIDES}
+        source = Subwords.load(self.parts / names["source"])
+        target = source if names["source"] == names["target"] else Subwords.load(self.parts / names["target"])
+        return {"source": source, "target": target}
+
+    def text(self, split: str, side: Side, pair: int) -> str:
+        """A sentence as text."""
+        return self.subwords[side].decode(self.splits[split].tokens(side, pair))
+
+    def report(self) -> dict[str, Any]:
+        """What `prepare` read, changed, dropped and kept."""
+        return json.loads((self.parts / "report.json").read_text(encoding="utf-8"))
+
+    def weights(self) -> list[tuple[int, int, float]]:
+        """For each input of the training set: its first pair, the pair after its last, and its weight."""
+        return [(*entry["pairs"], entry["weight"]) for entry in self.manifest["inputs"]]
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """All files of the data set, with their sizes and checksums."""
+        files = {**self.manifest["files"]}
+        for split in self.manifest["splits"].values():
+            for shard in split["shards"]:
+                files.update(shard["files"])
+        return files
+
+    def verify(self) -> Iterator[str]:
+        """Read every file and yield what differs from the manifest."""
+        for name, wanted in self.files().items():
+            path = self.parts / name
+            if not path.exists():
+                yield f"{path}: missing"
+            elif describe_file(path) != wanted:
+                yield f"{path}: its bytes are not those that were written"
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read a data set's manifest."""
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        found = manifest["format"]
+    except FileNotFoundError:
+        what = "holds no data set" if folder.is_dir() else "does not exist"
+        raise DataError(f"{folder}: {what}; make one with: transduce prepare {folder} --source … --target …") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not a readable manifest ({error}); run prepare again") from error
+    if found != FORMAT:
+        raise DataError(f"{path}: written in format {found}, this version reads {FORMAT}; run prepare again")
+    return manifest

@@ -1,0 +1,208 @@
+"""Subwords by SentencePiece (section 5.1): learn a model, encode and decode exactly.
+
+The text is not normalised here (`clean.py` does that once), runs of spaces are kept and unknown characters are spelled
+in bytes, so `decode(encode(text)) == text` for every text.
+"""
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import sentencepiece
+
+from transduce.errors import ConfigError, DataError
+from transduce.strict import Settings
+
+PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
+SPACE = "\u2581"  # what SentencePiece writes for a space
+TABLE_WORDS = 300_000  # a table of words is begun anew when it holds so many: it bounds the memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubwordsConfig(Settings):
+    """How subwords are learned."""
+
+    section: ClassVar[str] = "subwords"
+
+    size: int = field(default=37_000, metadata={"flag": "--subwords"})
+    """number of subwords (the paper: 37,000 for both languages together)"""
+    kind: Literal["bpe", "unigram"] = "bpe"
+    """byte-pair encoding, or a unigram language model"""
+    joint: bool = True
+    """one vocabulary for both languages, or one each"""
+    coverage: float = 0.9995
+    """share of the characters that get a subword of their own; the others are spelled in bytes"""
+    split_digits: bool = False
+    """spell numbers digit by digit"""
+    symbols: tuple[str, ...] = ()
+    """words that are never split, such as tags"""
+    sample: int = 1_000_000
+    """most pairs to learn from"""
+
+    def problems(self):
+        """Values that cannot be meant."""
+        if self.size < 300:
+            yield f"subwords.size = {self.size} is too small; the 256 bytes and the special symbols alone need 300"
+        if not 0.9 <= self.coverage <= 1.0:
+            yield f"subwords.coverage = {self.coverage} is not between 0.9 and 1"
+        if self.sample < 1:
+            yield f"subwords.sample = {self.sample} is not positive"
+        for symbol in self.symbols:
+            if not symbol or any(map(str.isspace, symbol)) or SPACE in symbol:
+                yield f"subwords.symbols has {symbol!r}; a symbol is a word without white space"
+
+
+def learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
+    """Learn a model from lines of text; returns it as SentencePiece writes it."""
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type=config.kind,
+            vocab_size=config.size,
+            character_coverage=config.coverage,
+            split_digits=config.split_digits,
+            user_defined_symbols=list(config.symbols),
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            pad_id=PAD,
+            unk_id=UNKNOWN,
+            bos_id=BEGIN,
+            eos_id=END,
+            max_sentence_length=1 << 20,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error)
+        if "Vocabulary size too high" in reason or "smaller than required_chars" in reason:
+            limit = "".join(c for c in reason.split("<=")[-1] if c.isdigit())
+            if "<=" in reason and limit:
+                wrong = f"is more than this corpus can give; use --subwords {limit} or fewer"
+            else:
+                wrong = (
+                    "is less than the corpus's characters alone need; use more --subwords or less --subwords.coverage"
+                )
+            raise ConfigError(f"subwords.size = {config.size} {wrong}") from error
+        raise DataError(f"SentencePiece could not learn subwords: {reason}") from error
+    return model.getvalue()
+
+
+class Subwords:
+    """A learned model: text to token ids and back."""
+
+    def __init__(self, model: bytes):
+        self.model = model
+        self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        # A twin that does not put a space before the text, for what follows a literal U+2581.
+        self._inner = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._inner.override_normalizer_spec(add_dummy_prefix=False)
+        self._space = [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
+        # A word's subwords do not depend on its neighbours where no subword reaches over a space and merges go by rank.
+        # Unigram models are left out: they sum scores over a whole line, and rounding may break a tie differently.
+        self.by_word = self._is_bpe() and not any(SPACE in piece[1:] for piece in self.pieces(range(len(self))))
+        self._table = _Table(self) if self.by_word else None
+
+    @classmethod
+    def load(cls, path: Path) -> "Subwords":
+        """Read a model from a file."""
+        try:
+            return cls(path.read_bytes())
+        except (OSError, RuntimeError) as error:
+            raise DataError(f"{path}: not a readable SentencePiece model ({error})") from error
+
+    def __len__(self) -> int:
+        return self.processor.get_piece_size()
+
+    def _is_bpe(self) -> bool:
+        """BPE's scores are ranks; those of a unigram model are logarithms of probabilities."""
+        return all(self.processor.get_score(i).is_integer() for i in range(max(0, len(self) - 100), len(self)))
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a text, without begin or end."""
+        first, *rest = text.split(SPACE)
+        tokens = self.processor.encode(first)
+        for fragment in rest:
+            # SentencePiece takes this character for a space; spelled in its bytes it remains itself.
+            tokens += self._space + self._inner.encode(fragment)
+        return tokens
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of token ids; begin, end and padding are left out."""
+        return self.processor.decode([int(token) for token in tokens])
+
+    def pieces(self, tokens: Iterable[int]) -> list[str]:
+        """The subwords of token ids, as a person can read them."""
+        return [self.processor.id_to_piece(int(token)) for token in tokens]
+
+    def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Encode many lines into one row of tokens, each line closed by END, and the lines' lengths."""
+        if self._table:
+            return self._table.encode(lines)
+        encoded = [[*self.encode(line), END] for line in lines]
+        lengths = np.array([len(tokens) for tokens in encoded], np.int64)
+        return np.array([token for tokens in encoded for token in tokens], np.int32), lengths
+
+
+class _Table:
+    """The subwords of words met so far, so that a word is split once and then looked up."""
+
+    def __init__(self, subwords: Subwords):
+        self.subwords = subwords
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all words; row 0 is the end of a line."""
+        self.rows: dict[str, int] = {"\n": 0}
+        self.tokens = np.array([END], np.int32)
+        self.lengths = np.array([1], np.int64)
+        self.starts = np.array([0], np.int64)
+
+    def encode(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        words: list[str] = []
+        counts: list[int] = []
+        for line in lines:
+            found = self.split(line)
+            words += found
+            words.append("\n")
+            counts.append(len(found) + 1)
+        if missing := [word for word in set(words) if word not in self.rows]:
+            if len(self.rows) > TABLE_WORDS:
+                self.begin()
+                missing = [word for word in set(words) if word not in self.rows]
+            self.add(missing)
+        rows = np.fromiter(map(self.rows.__getitem__, words), np.int64, len(words))
+        lengths = self.lengths[rows]
+        tokens = self.tokens[ragged_indices(self.starts[rows], lengths)]
+        first_words = np.cumsum([0, *counts[:-1]])
+        return tokens, np.add.reduceat(lengths, first_words) if lines else np.empty(0, np.int64)
+
+    def split(self, line: str) -> list[str]:
+        """The words that a line's subwords can be put together from; a line with odd spaces is one `word`."""
+        if not line:
+            return []
+        if line[0] == " " or line[-1] == " " or "  " in line or SPACE in line or "\n" in line:
+            return [line]
+        return line.split(" ")
+
+    def add(self, words: list[str]) -> None:
+        first = len(self.rows)
+        self.rows.update({word: first + i for i, word in enumerate(words)})
+        encoded = [self.subwords.encode(word) for word in words]
+        lengths = np.array([len(tokens) for tokens in encoded], np.int64)
+        flat = np.array([token for tokens in encoded for token in tokens], np.int32)
+        starts = len(self.tokens) + np.cumsum(lengths) - lengths
+        self.tokens = np.concatenate([self.tokens, flat])
+        self.lengths = np.concatenate([self.lengths, lengths])
+        self.starts = np.concatenate([self.starts, starts])
+
+
+def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The places start, start + 1, … of many runs, one run after the other."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(total)

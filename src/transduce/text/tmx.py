@@ -1,0 +1,109 @@
+"""Streams translation memories (TMX 1.1 to 1.4): one pair for each translation unit that has both languages."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from xml.parsers import expat
+
+from transduce.errors import DataError
+
+CHUNK = 1 << 18
+# Inside a segment these hold native formatting codes, not text; <hi>, <sub> and <mrk> hold text.
+CODES = {"bpt", "ept", "ph", "it", "ut"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A pair of segments and the line where its <tu> begins."""
+
+    source: str
+    target: str
+    line: int
+
+
+class _Reader:
+    """Collects units from expat's events; one instance reads one file."""
+
+    def __init__(self, path: Path, languages: tuple[str, str] | None):
+        self.path = path
+        self.wanted = languages
+        self.units: list[Unit] = []
+        self.segments: dict[str, str] = {}
+        self.language = ""
+        self.text: list[str] | None = None
+        self.skipping = 0
+        self.line = 0
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.CharacterDataHandler = self.characters
+        self.parser.buffer_text = True
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        match name:
+            case "tu":
+                self.segments = {}
+                self.line = self.parser.CurrentLineNumber
+            case "tuv":
+                self.language = (attributes.get("xml:lang") or attributes.get("lang") or "").lower()
+            case "seg":
+                self.text = []
+            case _ if name in CODES:
+                self.skipping += 1
+
+    def characters(self, data: str) -> None:
+        if self.text is not None and not self.skipping:
+            self.text.append(data)
+
+    def end(self, name: str) -> None:
+        match name:
+            case "seg":
+                self.segments.setdefault(self.language, "".join(self.text or []))
+                self.text = None
+            case "tu":
+                self.add_unit()
+            case _ if name in CODES:
+                self.skipping -= 1
+
+    def add_unit(self) -> None:
+        if self.wanted is None:
+            if len(self.segments) != 2:
+                found = ", ".join(self.segments) or "none"
+                raise DataError(
+                    f"{self.path}:{self.line}: a translation unit with {len(self.segments)} languages ({found}); "
+                    f"say which two to read with --languages, e.g. --languages en de"
+                )
+            # Without --languages the first unit decides, so that the two sides never change places later.
+            first, second = self.segments
+            self.wanted = (first, second)
+        pair = [self.find(language) for language in self.wanted]
+        if pair[0] is not None and pair[1] is not None:
+            self.units.append(Unit(pair[0], pair[1], self.line))
+
+    def find(self, language: str) -> str | None:
+        """The segment in a language: `en` finds `en`, then `en-US`."""
+        language = language.lower()
+        if language in self.segments:
+            return self.segments[language]
+        return next((text for key, text in self.segments.items() if key.split("-")[0] == language), None)
+
+
+def read_units(
+    path: Path, stream: BinaryIO, languages: tuple[str, str] | None, damage: tuple[type[Exception], ...]
+) -> Iterator[Unit]:
+    """Yield the units of a TMX file without holding more than a chunk of it."""
+    reader = _Reader(path, languages)
+    while True:
+        try:
+            chunk = stream.read(CHUNK)
+            reader.parser.Parse(chunk, not chunk)
+        except expat.ExpatError as error:
+            raise DataError(f"{path}:{error.lineno}: not well-formed XML ({expat.ErrorString(error.code)})") from error
+        except damage as error:
+            line = reader.parser.CurrentLineNumber
+            raise DataError(f"{path}: damaged, or not what its name says, near line {line:,} ({error})") from error
+        yield from reader.units
+        reader.units.clear()
+        if not chunk:
+            return
