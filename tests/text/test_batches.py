@@ -1,0 +1,225 @@
+"""Batches: each pair once, every buffer full but never over, any step at once, the same for any number of processes."""
+
+from collections import Counter
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+from conftest import MakeData
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from transduce.config import BatchConfig
+from transduce.errors import ConfigError, DataError
+from transduce.text.batches import Batch, Batches, Loader, Position
+from transduce.text.shards import DataSet, Side
+from transduce.text.subwords import BEGIN, PAD
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
+CONFIGS = st.builds(
+    lambda tokens, parts, similar, sentences: BatchConfig(
+        source_tokens=tokens * parts,
+        target_tokens=tokens * parts,
+        parts=parts,
+        similar_lengths=similar,
+        sentences=sentences and sentences * parts,
+    ),
+    st.integers(40, 120),
+    st.integers(1, 8),
+    st.booleans(),
+    st.one_of(st.none(), st.integers(1, 4)),
+)
+many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def whole_epoch(batches: Batches, epoch: int) -> list[Batch]:
+    return [batches.batch(epoch, step) for step in range(len(batches.plan(epoch)))]
+
+
+def read_back(batch: Batch, side: Side) -> list[list[int]]:
+    """The sentences that a batch's row and offsets say it holds."""
+    row = getattr(batch, side).tolist()
+    offsets = getattr(batch, f"{side}_offsets").tolist()
+    return [row[first:end] for first, end in pairwise(offsets)]
+
+
+@given(lengths=LENGTHS, config=CONFIGS, seed=st.integers(0, 2**31), epoch=st.integers(0, 10_000))
+@many
+def test_every_pair_is_in_exactly_one_batch_of_an_epoch(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, seed: int, epoch: int
+) -> None:
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    found = [pair for batch in whole_epoch(Batches(data, config, seed=seed), epoch) for pair in batch.pairs.tolist()]
+    assert sorted(found) == list(range(len(lengths)))
+
+
+@given(lengths=LENGTHS, config=CONFIGS, epoch=st.integers(0, 3))
+@many
+def test_rows_hold_the_pairs_and_shapes_never_change(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, epoch: int
+) -> None:
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    shapes = set()
+    for batch in whole_epoch(Batches(data, config), epoch):
+        for side in ("source", "target"):
+            expected = [data.train.tokens(side, pair).tolist() for pair in batch.pairs]
+            found = read_back(batch, side)
+            assert found[: batch.sentences] == expected
+            assert all(sentence == [] for sentence in found[batch.sentences :])
+            count = batch.source_tokens if side == "source" else batch.target_tokens
+            assert count == sum(map(len, expected))
+            assert set(getattr(batch, side)[count:].tolist()) <= {PAD}
+        shapes.add((batch.source.shape, batch.source_offsets.shape, batch.target.shape, batch.target_offsets.shape))
+        assert batch.source.shape == (config.source_tokens,)
+        assert batch.target.shape == batch.target_input.shape == (config.target_tokens,)
+    assert len(shapes) == 1
+
+
+@given(lengths=LENGTHS, config=CONFIGS)
+@many
+def test_the_decoder_sees_each_target_one_place_later(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig
+) -> None:
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    for batch in whole_epoch(Batches(data, config), 0):
+        inputs = batch.target_input.tolist()
+        for first, end in pairwise(batch.target_offsets.tolist()):
+            if end > first:
+                assert inputs[first:end] == [BEGIN, *batch.target.tolist()[first : end - 1]]
+        assert set(inputs[batch.target_tokens :]) <= {PAD}
+
+
+@given(lengths=LENGTHS, config=CONFIGS, shares=st.integers(1, 8))
+@many
+def test_shares_split_the_same_batch(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, shares: int
+) -> None:
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    if shares > config.parts:
+        with pytest.raises(ConfigError, match=f"raise batch.parts to {shares}"):
+            Batches(data, config, shares=shares)
+        return
+    one, several = Batches(data, config), Batches(data, config, shares=shares)
+    for step in range(len(one.plan(2))):
+        split = [several.batch(2, step, share) for share in range(shares)]
+        whole = one.batch(2, step)
+        assert sorted(whole.pairs.tolist()) == sorted(pair for part in split for pair in part.pairs.tolist())
+        assert sum(part.target_tokens for part in split) == whole.target_tokens
+        # A share's buffers hold its parts and no more than it could ever be given.
+        assert {len(part.source) for part in split} == {
+            -(-config.parts // shares) * config.source_tokens // config.parts
+        }
+
+
+@given(lengths=LENGTHS, config=CONFIGS, seed=st.integers(0, 100), epoch=st.integers(0, 5))
+@many
+def test_the_order_is_a_function_of_seed_and_epoch(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, seed: int, epoch: int
+) -> None:
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    walked = Batches(data, config, seed=seed)
+    for earlier in range(epoch):
+        walked.plan(earlier)
+    direct = Batches(data, config, seed=seed)
+    for step in range(len(direct.plan(epoch))):
+        a, b = walked.batch(epoch, step), direct.batch(epoch, step)
+        assert a.pairs.tolist() == b.pairs.tolist()
+        assert a.source.equal(b.source)
+        assert a.target.equal(b.target)
+
+
+def uniform(make_data: MakeData, pairs: int = 200) -> DataSet:
+    chance = np.random.default_rng(0)
+    return make_data(chance.integers(2, 40, pairs).tolist(), chance.integers(2, 40, pairs).tolist())
+
+
+SMALL = BatchConfig(source_tokens=400, target_tokens=400, parts=4)
+
+
+def test_epochs_and_seeds_have_different_orders(make_data: MakeData) -> None:
+    data = uniform(make_data)
+    orders = [Batches(data, SMALL, seed=seed).plan(epoch).pairs.tolist() for seed in (1, 2) for epoch in (0, 1)]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_similar_lengths_are_together_only_if_asked(make_data: MakeData) -> None:
+    data = uniform(make_data, 600)
+    longer = np.maximum(data.train.lengths("source"), data.train.lengths("target")).astype(int)
+
+    def spread(similar: bool) -> float:
+        config = BatchConfig(source_tokens=400, target_tokens=400, parts=4, similar_lengths=similar)
+        return float(np.mean([np.ptp(longer[batch.pairs]) for batch in whole_epoch(Batches(data, config), 0)]))
+
+    assert spread(True) < 3 < 15 < spread(False)
+
+
+def test_batches_of_similar_lengths_come_in_no_order(make_data: MakeData) -> None:
+    data = uniform(make_data, 600)
+    longer = np.maximum(data.train.lengths("source"), data.train.lengths("target"))
+    means = [float(longer[batch.pairs].mean()) for batch in whole_epoch(Batches(data, SMALL), 0)]
+    assert means != sorted(means)
+
+
+def test_parts_are_filled_until_the_next_pair_does_not_fit(make_data: MakeData) -> None:
+    data = uniform(make_data, 600)
+    batches = Batches(data, SMALL)
+    plan = batches.plan(0)
+    lengths = {side: data.train.lengths(side).astype(int) for side in ("source", "target")}
+    for part in range(len(plan.part_offsets) - 2):
+        first, end = plan.part_offsets[part : part + 2]
+        fits = [lengths[side][plan.pairs[first:end]].sum() <= 100 for side in lengths]
+        one_more = [lengths[side][plan.pairs[first : end + 1]].sum() <= 100 for side in lengths]
+        assert all(fits)
+        assert not all(one_more)
+
+
+@given(weight=st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0, 3.25]), epoch=st.integers(0, 5))
+@many
+def test_weights_repeat_and_sample_inputs(make_data: MakeData, weight: float, epoch: int) -> None:
+    data = make_data([5] * 60, [6] * 60, [(0, 20, 1.0), (20, 60, weight)])
+    shown = Counter(pair for batch in whole_epoch(Batches(data, SMALL), epoch) for pair in batch.pairs.tolist())
+    assert all(shown[pair] == 1 for pair in range(20))
+    assert sum(shown[pair] for pair in range(20, 60)) == 40 * weight
+    assert {shown[pair] for pair in range(20, 60)} <= {int(weight), int(weight) + (weight != int(weight))}
+
+
+def test_the_fraction_of_a_weight_is_drawn_anew_each_epoch(make_data: MakeData) -> None:
+    data = make_data([5] * 60, [6] * 60, [(0, 60, 0.5)])
+    drawn = [frozenset(Batches(data, SMALL).plan(epoch).pairs.tolist()) for epoch in range(4)]
+    assert len(set(drawn)) == 4
+
+
+def test_a_pair_longer_than_a_part_is_named_with_the_remedy(make_data: MakeData) -> None:
+    data = make_data([5, 101, 5], [5, 5, 5])
+    with pytest.raises(DataError, match=r"pair 1 has 101 source tokens, but a part .* holds 100 .*--clean.tokens 99"):
+        Batches(data, SMALL)
+
+
+def test_the_loader_goes_on_from_any_position_over_the_end_of_epochs(make_data: MakeData) -> None:
+    batches = Batches(uniform(make_data), SMALL)
+    steps = len(batches.plan(0))
+    with Loader(batches, ahead=3) as loader:
+        walked = list(islice(loader, steps + 4))
+    assert [batch.position for batch in walked[-4:]] == [Position(1, step) for step in range(4)]
+    with Loader(batches, walked[steps - 3].position) as loader:
+        resumed = list(islice(loader, 7))
+    for a, b in zip(walked[steps - 3 :], resumed, strict=True):
+        assert a.position == b.position
+        assert a.source.equal(b.source)
+        assert a.target_input.equal(b.target_input)
+    assert walked[steps - 1].next_position == Position(1, 0)
+
+
+def test_an_error_in_the_loader_reaches_its_user(make_data: MakeData) -> None:
+    data = uniform(make_data)
+    batches = Batches(data, SMALL)
+    for part in (data.parts).glob("*.tokens.npy"):
+        part.write_bytes(b"")  # lengths are known by now, tokens are gone
+    data.train.__dict__.pop("_arrays", None)
+    with pytest.raises(DataError, match="damaged"), Loader(batches) as loader:
+        next(iter(loader))
+
+
+def test_iterating_gives_one_epoch(make_data: MakeData) -> None:
+    batches = Batches(uniform(make_data), SMALL)
+    assert sorted(pair for batch in batches for pair in batch.pairs.tolist()) == list(range(200))
