@@ -3,6 +3,7 @@
 Results go to stdout, all else to stderr. Heavy imports stay inside the verbs, so that help answers at once.
 """
 
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,9 @@ VERBS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and return the exit code: 1 for a user's mistake, 2 for a wrong command line, 130 when stopped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ≤ shows ? instead
     try:
         try:
             return run(sys.argv[1:] if argv is None else argv)
@@ -76,6 +80,7 @@ def run(argv: list[str]) -> int:
 
 def prepare(argv: list[str]) -> None:
     """Resolve the settings, prepare the data set and show what became of the corpus."""
+    from transduce import strict
     from transduce.flags import add_settings
     from transduce.text.inputs import BUILTIN, PrepareConfig
 
@@ -85,8 +90,9 @@ def prepare(argv: list[str]) -> None:
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings; flags override it")
     add_settings(parser, PrepareConfig)
     given, flags = parser.parse(argv)
-    config = BUILTIN.get(str(flags.get("builtin")), PrepareConfig())
-    config = _resolve(config, given.config, flags)
+    file = strict.read_toml(_path(given.config)) if given.config else {}
+    builtin = str(flags.get("builtin") or file.get("builtin"))
+    config = _resolve(BUILTIN.get(builtin, PrepareConfig()), given.config, flags)
 
     from transduce.text import prepare as text  # after the arguments are read, so that help and mistakes answer sooner
     from transduce.text.report import show_report

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from transduce.text.parallel import usable_cores
 from transduce.version import __version__
 
-PACKAGES = ("torch", "numpy", "sentencepiece", "triton")
+PACKAGES = ("numpy", "sentencepiece", "triton")
 
 # Those that change how fast matrices are multiplied; the last row is ARM's.
 CPU_FEATURES = (
@@ -31,9 +32,10 @@ def examine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         **{package: _version(package) for package in PACKAGES},
+        "torch": torch.__version__ if torch else _version("torch"),
         "torch_import": trouble or "works",
         "cpu": _cpu_model(),
-        "cores": _cores(),
+        "cores": usable_cores(),
         "memory_gib": _memory_gib(),
         "cpu_features": _cpu_features(torch),
         "cuda": _cuda(torch),
@@ -123,12 +125,6 @@ def _cpu_features(torch: ModuleType | None) -> list[str]:
     if flags := (_cpuinfo("flags") or _cpuinfo("Features")).split():
         return [feature for feature in CPU_FEATURES if feature in flags]
     return [torch.backends.cpu.get_cpu_capability().lower()] if torch else []
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _memory_gib() -> float | None:

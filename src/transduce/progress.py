@@ -68,9 +68,11 @@ class _Log:
         if now - self.last < LOG_SECONDS:
             return
         self.last = now
-        left = f", {format_seconds((now - self.begin) * (self.total / done - 1))} left" if done and self.total else ""
         share = f" {done / self.total:.0%}" if self.total else ""
-        print(f"{self.name}{share}: {_describe(count, self.things, self.begin)}{left}", file=sys.stderr, flush=True)
+        parts = [_describe(count, self.things, self.begin)]
+        if done and self.total:
+            parts.append(f"{format_seconds((now - self.begin) * max(0.0, self.total / done - 1))} left")
+        print(f"{self.name}{share}: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)
 
 
 def _describe(count: int, things: str, begin: float) -> str:

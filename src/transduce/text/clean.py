@@ -11,12 +11,18 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from html.entities import html5
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from transduce.strict import Settings
 from transduce.text.corpus import Block, Decoded, Input, Problem, decode_block
+from transduce.text.language import Language, find_foreign
+
+# Raised when a rule changes, so that data sets made by the old one are made again.
+VERSION = 1
+Languages = tuple[Language | None, Language | None]
 
 # In the order in which they are tried: the first rule that applies names the reason.
 RULES = {
@@ -28,6 +34,7 @@ RULES = {
     "repeated": "a side repeats one character too often",
     "copied": "the target is the source, left untranslated",
     "leak": "a side also stands in the dev or test set",
+    "language": "a side is in another language than that side of the corpus, or is no language",
     "script": "a side is in another script than that side of the corpus",
     "ratio": "one side is too long for the other",
     "duplicate": "the same pair stood before",
@@ -63,9 +70,11 @@ class CleanConfig(Settings):
     repeated: int | None = 12
     """longest run of one character"""
     copied: float | None = 0.9
-    """share of the source's words that may stand in the target unchanged (of five or more; fewer may not all do)"""
+    """share of the source's words (of five or more) that may stand in the target; the sides may never be equal"""
     leak: Literal["side", "pair", "off"] = "side"
     """drop training pairs of which a side, or the pair, stands in dev or test"""
+    language: float | None = 5.0
+    """how much less usual for its side of the corpus one side's letters may be than the other's, in deviations"""
     script: bool = True
     """drop pairs with a side in another script than that side of the corpus"""
     ratio: float | None = 2.0
@@ -79,7 +88,7 @@ class CleanConfig(Settings):
 
     def problems(self):
         """Values that cannot be meant."""
-        for name, low, high in (("letters", 0, 1), ("copied", 0, 1), ("ratio", 1, 1000)):
+        for name, low, high in (("letters", 0, 1), ("copied", 0, 1), ("language", 1, 100), ("ratio", 1, 1000)):
             value = getattr(self, name)
             if value is not None and not low < value <= high:
                 yield f"clean.{name} = {value} is not above {low} and at most {high}; use such a number, or off"
@@ -102,7 +111,7 @@ class _Script(dict[str, int]):
     """The script of each letter, by the first word of its Unicode name; found once, then remembered."""
 
     def __missing__(self, letter: str) -> int:
-        name = unicodedata.name(letter, "").split(" ")[0]
+        name = unicodedata.name(letter, "").replace("-", " ").split(" ")[0]  # KATAKANA-HIRAGANA PROLONGED SOUND MARK
         self[letter] = SCRIPTS.index(name if name in SCRIPTS else "OTHER")
         return self[letter]
 
@@ -123,25 +132,33 @@ _LATIN_NUMBERS = bytes(code for code in range(256) if unicodedata.category(_LATI
 
 
 class _Invisible(dict[int, int | str | None]):
-    """A table for `str.translate` that removes characters nobody sees, but for the joiners that some scripts need."""
+    """A table for `str.translate` that removes characters nobody sees, but for the joiners that some scripts need.
 
-    REMOVED = frozenset(
-        [0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC)]
-    )
+    What stands at the control characters from U+0080 was Windows-1252 and is read as that, as in HTML.
+    """
+
+    DIRECTIONS = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F))
+    REMOVED = frozenset([0xAD, 0x200B, *DIRECTIONS, *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC)])
 
     def __missing__(self, code: int) -> int | str | None:
         character = chr(code)
         if unicodedata.category(character) == "Cc":
-            self[code] = " " if character.isspace() else None
+            meant = bytes([code]).decode("cp1252", "replace") if code > 0x7F else None
+            self[code] = " " if character.isspace() else meant
         else:
             self[code] = None if code in self.REMOVED else code
         return self[code]
 
 
 _SCRIPT, _KEPT, _INVISIBLE = _Script(), _Kept(), _Invisible()
-# U+FFFD, and UTF-8 that was read as Latin-1 or Windows-1252 and encoded once more.
 _THREE_ALIKE = re.compile(r"(.)\1\1")
-_DAMAGE = re.compile("\ufffd|[ÃÂ][\u0080-\u009f\u00a1-\u00bf]|â€")
+# U+FFFD, and UTF-8 that was read as Latin-1 or Windows-1252 and encoded once more. A capital within a small word gives
+# it away (aquÃ); so does most of what follows, but AMANHÃ” may be Portuguese, so that a quote or dash is no proof.
+_DAMAGE = re.compile(
+    "\ufffd|(?<=[a-zß-ÿ])[ÃÂ]|[ÃÂ](?:[\u0080-\u009f¡-º¼-¿€‚ƒ„†‡ˆ‰Š‹ŒŽ‘•˜™šœžŸ]|[»›’“”–—…](?=[a-zß-ÿ]))|â€"
+)
+# Only with its semicolon: "?page=1&region=de" is no "®ion".
+_REFERENCE = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
 
 class Side(NamedTuple):
@@ -155,24 +172,38 @@ class Side(NamedTuple):
 
 def normalise(text: str, config: CleanConfig) -> tuple[str, list[str]]:
     """Bring text to one Unicode form without invisible characters and runs of spaces; names what was changed."""
-    changes = []
-    if config.entities and "&" in text and (resolved := html.unescape(text)) != text:
+    text, changes = _normalise_once(text, config)
+    again = changes
+    while again and config.entities and "&" in text:  # &amp;lt; is &lt; only now
+        text, again = _normalise_once(text, config)
+        changes += [change for change in again if change not in changes]
+    return text, changes
+
+
+def _normalise_once(text: str, config: CleanConfig) -> tuple[str, list[str]]:
+    changes: list[str] = []
+    if config.entities and "&" in text and (resolved := _REFERENCE.sub(_resolve, text)) != text:
         text = resolved
         changes.append("entities")
-    form = config.unicode
-    if form != "off" and not unicodedata.is_normalized(form, text):
-        text = unicodedata.normalize(form, text)
-        changes.append("unicode")
     text = text.rstrip("\r")
     if not text.isprintable():
         visible = text.translate(_INVISIBLE)
         if visible != text:
             text = visible
             changes.append("control")
+    form = config.unicode  # after the invisible, which may have kept a letter and its accent apart
+    if form != "off" and not unicodedata.is_normalized(form, text):
+        text = unicodedata.normalize(form, text)
+        changes.append("unicode")
     folded = " ".join(text.split())
     if folded != text:
         changes.append("spaces")
     return folded, changes
+
+
+def _resolve(reference: re.Match[str]) -> str:
+    found = reference[0]
+    return html.unescape(found) if found[1] == "#" else html5.get(found[1:], found)
 
 
 def make_side(text: str) -> Side:
@@ -183,7 +214,8 @@ def make_side(text: str) -> Side:
         return Side(text, raw.decode("latin-1") or text, letters, 1 if letters else 0)
     except UnicodeEncodeError:
         key = text.lower().translate(_KEPT)
-        letters = len(key) if key.isalpha() else sum(1 for character in key if not character.isnumeric())
+        # Some letters are numeric (三), and vowel signs are not alphabetic.
+        letters = len(key) if key.isalpha() else sum(1 for c in key if c.isalpha() or not c.isnumeric())
         return Side(text, key or text, letters, find_script(key))
 
 
@@ -203,16 +235,24 @@ def hash_text(text: str) -> int:
 class Cleaner:
     """Applies the rules of one configuration; `held_out` are the keys of the dev and test sets' sides."""
 
-    def __init__(self, config: CleanConfig, held_out: "HeldOut"):
+    def __init__(self, config: CleanConfig, held_out: "HeldOut", languages: Languages = (None, None)):
         self.config = config
         self.held_out = held_out
+        self.languages = languages
         self.run = re.compile(rf"(\S)\1{{{config.repeated},}}") if config.repeated else None
-        self.stride = max(1, ((config.repeated or 0) + 1) // 3)
+        self.stride = ((config.repeated or 0) + 1) // 3
+
+    def find_foreign(self, pairs: list[tuple[str, str]]) -> np.ndarray:
+        """Which pairs have a side in another language than that side of the corpus."""
+        if self.config.language is None:
+            return np.zeros(len(pairs), bool)
+        return find_foreign(*self.languages, pairs, self.config.language)
 
     def has_run(self, text: str) -> bool:
         """Whether one character is repeated too often; a long run shows as three alike when characters are skipped."""
         assert self.run
-        return _THREE_ALIKE.search(text[:: self.stride]) is not None and self.run.search(text) is not None
+        hint = _THREE_ALIKE.search(text[:: self.stride]) if self.stride else True
+        return hint is not None and self.run.search(text) is not None
 
     def judge(self, source: Side, target: Side, source_hash: int, target_hash: int) -> str | None:
         """The name of the first rule that drops this pair, or nothing."""
@@ -270,7 +310,7 @@ def _share_of_letters(side: Side) -> float:
 
 
 def _is_copied(source: Side, target: Side, share: float) -> bool:
-    """Whether more than a share of the source's words stand in the target; of fewer than five words, whether all do."""
+    """Whether the sides are equal but for case and punctuation, or too many of five or more words stand in both."""
     if source.key == target.key:
         return True
     words = source.text.lower().split()
@@ -278,7 +318,7 @@ def _is_copied(source: Side, target: Side, share: float) -> bool:
         return False
     text = target.text.lower()
     missing, allowed = 0, (1 - share) * len(words)
-    for word in words:  # most pairs are done with after a few words
+    for word in words[:100]:  # most pairs are done with after a few words
         if word not in text:
             missing += 1
             if missing >= allowed:
@@ -336,7 +376,7 @@ def clean_block(block: Block, given: Input, cleaner: Cleaner, all_dropped: bool)
     cleaned = Cleaned(block.input, block.count, problems=decoded.problems)
     if cleaner.config.utf8 == "drop":
         cleaned.problems = [problem for problem in decoded.problems if not problem.what.startswith("not UTF-8")]
-        cleaned.dropped["utf8"] = block.count - len(decoded.rows) - len(cleaned.problems)
+        cleaned.dropped += Counter(utf8=block.count - len(decoded.rows) - len(cleaned.problems))
     lines: list[str] = []
     rows: list[tuple[int, ...]] = []
 
@@ -345,16 +385,20 @@ def clean_block(block: Block, given: Input, cleaner: Cleaner, all_dropped: bool)
         if not kept or (all_dropped and name in RULES):
             kept.append(Example(f"{given.files[0]}:{block.line(row)}", source, target))
 
+    pairs: list[tuple[str, str]] = []
     for row, raw_source, raw_target in zip(decoded.rows, decoded.source, decoded.target, strict=True):
         source_text, changes = normalise(raw_source, cleaner.config)
         target_text, more = normalise(raw_target, cleaner.config)
         if changes or more:
-            for change in {*changes, *more}:
+            for change in dict.fromkeys([*changes, *more]):
                 cleaned.changed[change] += 1
                 note(change, row, raw_source, raw_target)
+        pairs.append((source_text, target_text))
+    foreign = cleaner.find_foreign(pairs).tolist()
+    for row, (source_text, target_text), is_foreign in zip(decoded.rows, pairs, foreign, strict=True):
         source, target = make_side(source_text), make_side(target_text)
         source_hash, target_hash = hash_text(source.key), hash_text(target.key)
-        rule = cleaner.judge(source, target, source_hash, target_hash)
+        rule = cleaner.judge(source, target, source_hash, target_hash) or ("language" if is_foreign else None)
         if rule:
             cleaned.dropped[rule] += 1
             note(rule, row, source_text, target_text)

@@ -8,14 +8,16 @@ import gzip
 import io
 import json
 import lzma
+import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from transduce.errors import DataError
 from transduce.text import numbers, tmx
@@ -126,9 +128,41 @@ def _open_zstd(raw: BinaryIO) -> object:
         from compression import zstd  # pyright: ignore[reportMissingImports]
 
         return zstd.ZstdFile(raw)
-    import zstandard
+    return _Zstd(raw)
 
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+
+class _Zstd(io.RawIOBase):
+    """The text of a .zst file; unlike zstandard's own reader, it tells a file that was cut off from one that ends."""
+
+    CHUNK = 1 << 14
+
+    def __init__(self, raw: BinaryIO):
+        import zstandard
+
+        self.raw, self.decompressor = raw, zstandard.ZstdDecompressor()
+        self.frame: Any = None
+        self.compressed, self.text = b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer with text, across as many frames as the file has."""
+        while not self.text and (self.compressed or self.read_more()):
+            self.frame = self.frame or self.decompressor.decompressobj()
+            self.text = memoryview(self.frame.decompress(self.compressed))
+            self.compressed = self.frame.unused_data
+            if self.frame.eof:
+                self.frame = None
+        count = min(len(buffer), len(self.text))
+        buffer[:count], self.text = self.text[:count], self.text[count:]
+        return count
+
+    def read_more(self) -> bool:
+        self.compressed = self.raw.read(self.CHUNK)
+        if not self.compressed and self.frame:
+            raise EOFError("the file ends inside a frame")
+        return bool(self.compressed)
 
 
 def _damage_errors() -> tuple[type[Exception], ...]:
@@ -170,6 +204,11 @@ class _Lines:
             lines[-1] += b"\n"
         return lines
 
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+        self.raw.close()
+
     def count_rest(self) -> int:
         """Read to the end and return the number of lines in the whole file."""
         while self.take(BLOCK_LINES):
@@ -177,12 +216,17 @@ class _Lines:
         return self.count
 
 
-def read_blocks(number: int, given: Input) -> Iterator[Block]:
+def read_blocks(number: int, given: Input) -> Generator[Block, None, None]:
     """Cut an input into blocks; unequal files and empty files are errors."""
     if given.format in ("tmx", "builtin"):
         yield from _read_units(number, given)
         return
-    files = [_Lines(path) for path in given.files]
+    with ExitStack() as stack:
+        files = [stack.enter_context(closing(_Lines(path))) for path in given.files]
+        yield from _read_lines(number, files)
+
+
+def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
     first = 1
     while True:
         taken = [file.take(BLOCK_LINES) for file in files]
@@ -199,7 +243,7 @@ def read_blocks(number: int, given: Input) -> Iterator[Block]:
         yield Block(number, first, count, tuple(b"".join(lines) for lines in taken), position)
         first += count
     if first == 1:
-        raise DataError(f"{given.files[0]}: the file is empty")
+        raise DataError(f"{files[0].path}: the file is empty")
 
 
 @cache
@@ -210,22 +254,34 @@ def _builtin(split: str) -> list[tuple[str, str]]:
 def _read_units(number: int, given: Input) -> Iterator[Block]:
     """Blocks of what is not read line by line: translation units, and pairs made here."""
     path = given.files[0]
-    if given.format == "builtin":
-        pairs = _builtin(path.suffix[1:])
-        units = (tmx.Unit(source, target, line) for line, (source, target) in enumerate(pairs, start=1))
-        raw = None
-    else:
-        stream, raw = open_bytes(path)
-        units = tmx.read_units(path, stream, given.languages, _damage_errors())
-    first = 1
-    while rows := list(islice(units, BLOCK_LINES)):
-        source = "".join(unit.source.replace("\n", " ") + "\n" for unit in rows)
-        target = "".join(unit.target.replace("\n", " ") + "\n" for unit in rows)
-        lines = tuple(unit.line for unit in rows)
-        yield Block(number, first, len(rows), (source.encode(), target.encode()), raw.tell() if raw else 0, lines)
-        first += len(rows)
-    if first == 1:
-        raise DataError(f"{path}: holds no translation unit with both languages")
+    with ExitStack() as stack:
+        if given.format == "builtin":
+            pairs = _builtin(path.suffix[1:])
+            units = (tmx.Unit(source, target, line) for line, (source, target) in enumerate(pairs, start=1))
+            raw = None
+        else:
+            stream, raw = (stack.enter_context(file) for file in open_bytes(path))
+            units = tmx.read_units(path, stream, given.languages, _damage_errors())
+        first = 1
+        while rows := list(islice(units, BLOCK_LINES)):
+            source = "".join(unit.source.replace("\n", " ") + "\n" for unit in rows)
+            target = "".join(unit.target.replace("\n", " ") + "\n" for unit in rows)
+            lines = tuple(unit.line for unit in rows)
+            yield Block(number, first, len(rows), (source.encode(), target.encode()), raw.tell() if raw else 0, lines)
+            first += len(rows)
+
+
+def read_sample(inputs: tuple[Input, ...], blocks: int) -> tuple[list[str], list[str]]:
+    """The two sides of about so many blocks, from the beginnings of all inputs; what is wrong in them is left out."""
+    source: list[str] = []
+    target: list[str] = []
+    for number, given in enumerate(inputs):
+        with closing(read_blocks(number, given)) as found:
+            for block in islice(found, -(-blocks // len(inputs))):
+                decoded = decode_block(block, given)
+                source += decoded.source
+                target += decoded.target
+    return source, target
 
 
 def decode_block(block: Block, given: Input) -> Decoded:
@@ -244,7 +300,7 @@ def decode_block(block: Block, given: Input) -> Decoded:
             for row, line in enumerate(_decode_lines(block, given.files[0], 0, result)):
                 if line is None:
                     continue
-                pair = split(line, given)
+                pair = split(line, given) if line and not line.isspace() else ("", "")  # to be dropped as empty
                 if isinstance(pair, str):
                     result.problems.append(Problem(str(given.files[0]), block.line(row), pair))
                 else:
@@ -277,11 +333,17 @@ def _split_tsv(line: str, given: Input) -> tuple[str, str] | str:
     return cells[given.columns[0] - 1], cells[given.columns[1] - 1]
 
 
+# JSON can write what UTF-8 cannot.
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def _split_json(line: str, given: Input) -> tuple[str, str] | str:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         return f"not JSON ({error.msg} at place {error.pos + 1})"
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        return f"not JSON that can be read ({error})"
     values: list[str] = []
     for key in given.keys:
         value = record
@@ -290,5 +352,7 @@ def _split_json(line: str, given: Input) -> tuple[str, str] | str:
         if not isinstance(value, str):
             found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
             return f"has no text under the key {key!r} (found: {found}; --keys says which two are used)"
+        if not value.isascii() and (lone := _LONE_SURROGATE.search(value)):
+            return f"not UTF-8 (half a character, \\u{ord(lone[0]):04x}, under the key {key!r})"
         values.append(value)
     return values[0], values[1]

@@ -2,15 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from transduce.errors import DataError
 from transduce.strict import Settings, to_dict
-from transduce.text.clean import CleanConfig
-from transduce.text.corpus import Input, find_format
+from transduce.text.clean import VERSION, CleanConfig
+from transduce.text.corpus import Input, find_format, read_blocks
 from transduce.text.shards import FORMAT, describe_file
 from transduce.text.subwords import SubwordsConfig
 
@@ -80,7 +79,7 @@ class PrepareConfig(Settings):
             yield f"dev_split = {self.dev_split} is not positive"
         if self.dev_split is not None and (self.dev_source or self.dev_pairs):
             yield "dev_split and a dev set are both given; use one of them"
-        if self.builtin and (self.source or self.pairs or self.dev_source or self.dev_pairs):
+        if self.builtin and any(getattr(self, f"{role}{kind}") for role in ROLES for kind in ("source", "pairs")):
             yield "builtin and files are both given; use one of them"
         if len(self.columns) != 2 or min(self.columns, default=0) < 1:
             yield f"columns = {list(self.columns)}; give two, counted from 1"
@@ -114,7 +113,7 @@ class Inputs:
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
             for role in ("train", "dev", "test")
         }
-        return {"format": FORMAT, "settings": settings, "contents": contents}
+        return {"format": FORMAT, "rules": VERSION, "settings": settings, "contents": contents}
 
     def fingerprint(self, config: PrepareConfig) -> str:
         """A checksum of `describe`."""
@@ -130,8 +129,7 @@ def find_inputs(config: PrepareConfig) -> Inputs:
         if config.dev_split:
             dev = ()
         return Inputs(train, dev, test, _checksum_builtin([*train, *dev, *test]))
-    weights = config.weight or (1.0,) * (len(config.source) + len(config.pairs))
-    train, dev, test = (_pair_up(config, role, weights if role == "" else [1.0] * 10_000) for role in ROLES)
+    train, dev, test = (_pair_up(config, role) for role in ROLES)
     if not train:
         raise DataError("no training text is given; use --source and --target, --pairs, or --builtin numbers")
     if not dev and not config.dev_split:
@@ -139,15 +137,17 @@ def find_inputs(config: PrepareConfig) -> Inputs:
     return Inputs(train, dev, test, _check_files([*train, *dev, *test]))
 
 
-def _pair_up(config: PrepareConfig, role: str, weights: Sequence[float]) -> tuple[Input, ...]:
+def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:
     aligned = list(zip(getattr(config, f"{role}source"), getattr(config, f"{role}target"), strict=True))
-    inputs = [Input(files=files, format="lines", weight=weight) for files, weight in zip(aligned, weights)]
-    for path, weight in zip(getattr(config, f"{role}pairs"), weights[len(aligned) :]):
+    together = getattr(config, f"{role}pairs")
+    weights = iter(config.weight if config.weight and not role else [1.0] * (len(aligned) + len(together)))
+    inputs = [Input(files=files, format="lines", weight=next(weights)) for files in aligned]
+    for path in together:
         inputs.append(
             Input(
                 files=(path,),
                 format=find_format(path),
-                weight=weight,
+                weight=next(weights),
                 columns=(config.columns[0], config.columns[1]),
                 keys=(config.keys[0], config.keys[1]),
                 languages=(config.languages[0], config.languages[1]) if config.languages else None,
@@ -170,7 +170,11 @@ def _check_files(inputs: list[Input]) -> dict[str, dict[str, Any]]:
         elif path.resolve() in seen:
             problems.append(f"{path}: given twice; name each file once (--weight 2 shows its text twice)")
         else:
-            checksums[str(path)] = entry = describe_file(path)
+            try:
+                checksums[str(path)] = entry = describe_file(path)
+            except OSError as error:
+                problems.append(f"{path}: cannot be read: {error.strerror}")
+                continue
             if entry["sha256"] in seen:
                 problems.append(f"{path}: holds the same bytes as {seen[entry['sha256']]}; name each text once")
             seen[path.resolve()] = seen[entry["sha256"]] = path
@@ -180,8 +184,6 @@ def _check_files(inputs: list[Input]) -> dict[str, dict[str, Any]]:
 
 
 def _checksum_builtin(inputs: list[Input]) -> dict[str, dict[str, Any]]:
-    from transduce.text.corpus import read_blocks
-
     checksums: dict[str, dict[str, Any]] = {}
     for given in inputs:
         raw = b"".join(part for block in read_blocks(0, given) for part in block.raw)

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from transduce.errors import DataError
 from transduce.text.shards import SIDES, DataSet, Side
 
 LONGEST_SAMPLE = 200_000
 COUNTED_TOKENS = 20_000_000
 BUDGET = 25_000
-BINS = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 65_536)
+BINS = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 1 << 32)
 
 
 def inspect(data: DataSet, examples: int = 3) -> dict[str, Any]:
@@ -48,10 +49,14 @@ def _measure_vocabulary(data: DataSet, side: Side) -> dict[str, Any]:
     counts = np.zeros(len(subwords), np.int64)
     read = 0
     for tokens in data.train.token_arrays(side):
-        counts += np.bincount(tokens[: COUNTED_TOKENS - read], minlength=len(subwords))
+        counted = np.bincount(tokens[: COUNTED_TOKENS - read], minlength=len(subwords))
+        if len(counted) > len(counts):
+            raise DataError(f"{data.parts}: holds tokens that are no subwords; find the damaged file with --verify")
+        counts += counted
         read = min(COUNTED_TOKENS, read + len(tokens))
     is_byte = np.array([subwords.processor.is_byte(i) for i in range(len(subwords))])
-    frequent = [i for i in np.argsort(-counts)[:20] if not subwords.processor.is_control(int(i))]
+    ranked = np.argsort(-counts, kind="stable").tolist()
+    frequent = [i for i in ranked[:20] if counts[i] and not subwords.processor.is_control(i)]
     return {
         "size": len(subwords),
         "kind": "bpe" if subwords.by_word else "unigram",
@@ -87,9 +92,9 @@ def measure_padding(source: np.ndarray, target: np.ndarray) -> dict[str, float]:
 
 
 def _spread(pairs: int, count: int) -> list[int]:
-    return np.unique(
-        np.linspace(0, pairs - 1, min(count + 2, pairs)).astype(int)[1:-1] if pairs > 2 else range(pairs)
-    ).tolist()
+    """The middles of `count` equal stretches."""
+    count = max(0, min(count, pairs))
+    return [(2 * number + 1) * pairs // (2 * count) for number in range(count)]
 
 
 def _example(data: DataSet, pair: int) -> dict[str, str]:

@@ -3,11 +3,15 @@
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import chain, islice
+from types import ModuleType
 from typing import Any, TypeVar
 
 from transduce.errors import TransduceError
@@ -25,20 +29,23 @@ def usable_cores() -> int:
 
 def parallel_map(
     make_task: Callable[..., Callable[[Item], Result]], arguments: tuple[Any, ...], items: Iterable[Item], workers: int
-) -> Iterator[Result]:
-    """Apply `make_task(*arguments)` to each item; every worker makes its own task once."""
+) -> Generator[Result, None, None]:
+    """Apply `make_task(*arguments)` to each item; every worker makes its own task once. Closing it ends the workers."""
     items = iter(items)
     start = list(islice(items, 3))
     if workers < 2 or len(start) < 3:  # starting processes would take longer than the work
         task = make_task(*arguments)
         yield from map(task, chain(start, items))
         return
+    if sys.platform == "win32":
+        workers = min(workers, 61)  # as many as Windows can wait for
     # Spawned, not forked: the same on every system, and safe whatever threads the caller has.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (make_task, arguments))
     waiting: deque[Future[Result]] = deque()
     try:
         for item in chain(start, items):
-            waiting.append(pool.submit(_apply, item))
+            with _starting_workers():
+                waiting.append(pool.submit(_apply, item))
             if len(waiting) > 3 * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -51,10 +58,33 @@ def parallel_map(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def _starting_workers() -> Iterator[None]:
+    """Start workers that are not interrupted while they import, and do not run the caller's script once more."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    # A worker inherits that Ctrl-C has to wait; here it is answered a moment later. Windows has no such thing.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(make_task: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
     global _task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process answers Ctrl-C
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _task = make_task(*arguments)
+
+
+def _end_with_parent() -> None:
+    """End this worker when the main process was killed: it would wait for its next item for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent
+    parent.join()
+    os._exit(1)
 
 
 def _apply(item: Any) -> Any:

@@ -1,10 +1,12 @@
 """`transduce prepare`: corpus → clean text → subwords → shards, in bounded memory and all or nothing."""
 
 import gzip
-import json
+import io
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +14,28 @@ import numpy as np
 
 from transduce.errors import DataError
 from transduce.progress import show_progress
-from transduce.strict import to_dict
+from transduce.strict import literal, to_dict
 from transduce.text import shards
-from transduce.text.clean import ROW, CleanConfig, Cleaned, Cleaner, Example, HeldOut, Judged, clean_block
-from transduce.text.corpus import Block, Input, Problem, read_blocks
+from transduce.text.clean import CleanConfig, Example, HeldOut, Languages
+from transduce.text.corpus import Block, Input, Problem, read_blocks, read_sample
 from transduce.text.inputs import Inputs, PrepareConfig, find_inputs
+from transduce.text.language import Language
 from transduce.text.parallel import parallel_map, usable_cores
 from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
 from transduce.text.shards import SIDES, DataSet, Side, SplitWriter
-from transduce.text.subwords import Subwords, learn
+from transduce.text.spool import CleanTask, EncodeTask, Spool
+from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
 MOST_PROBLEMS = 20
-# A dev or test set is taken as it is: only normalised, and without pairs that lack a side.
-AS_IT_IS = CleanConfig(
-    damaged=False, long=None, letters=None, repeated=None, copied=None, leak="off", script=False, ratio=None,
-    duplicate=False, near_duplicate=False, tokens=None,
-)  # fmt: skip
+LANGUAGE_BLOCKS = 48  # of 4,096 lines, to learn from what is usual on each side
 
 
 def prepare(out: Path, config: PrepareConfig) -> tuple[DataSet, bool]:
     """Make the data set OUT; returns it, and whether it had to be made. A failure leaves what was there."""
     inputs = find_inputs(config)
     if _is_up_to_date(out, config, inputs):
+        shards.tidy(out)
         _say(f"{out}: up to date ({len(inputs.checksums)} files and all settings unchanged)")
         return DataSet.open(out), False
     try:
@@ -55,29 +56,33 @@ def _is_up_to_date(out: Path, config: PrepareConfig, inputs: Inputs) -> bool:
         return False
     if not out.is_dir():
         raise DataError(f"{out}: is a file; name a folder for the data set")
-    if not (out / "manifest.json").exists():
-        if any(not path.name.startswith(".") for path in out.iterdir()):
-            raise DataError(f"{out}: holds other files and no data set; name a new or empty folder")
+    try:
+        data = DataSet.open(out)
+    except DataError:
+        if other := shards.find_foreign(out):
+            raise DataError(f"{out}: holds other files ({other}) and no data set; name a new or empty folder") from None
+        if (out / "manifest.json").exists():
+            _say(f"{out}: preparing again, because its manifest is damaged or of another version")
         return False
-    manifest = shards.read_manifest(out)
-    if manifest["fingerprint"] != inputs.fingerprint(config):
-        _say(f"{out}: preparing again, because {' and '.join(_differences(manifest, inputs.describe(config)))}")
+    if data.manifest["fingerprint"] != inputs.fingerprint(config):
+        changes = _differences(data.manifest["made_from"], inputs.describe(config))
+        _say(f"{out}: preparing again, because {' and '.join(changes)}")
         return False
-    if broken := list(_missing_parts(out, manifest)):
-        _say(f"{out}: preparing again, because {broken[0]}")
+    if broken := next(data.verify(), None):
+        _say(f"{out}: preparing again, because of {broken}")
     return not broken
 
 
-def _differences(manifest: dict[str, Any], described: dict[str, Any]) -> list[str]:
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     """What has changed since a data set was made, in words."""
-    found = []
-    if manifest["made_from"]["contents"] != described["contents"]:
-        found.append("the input files have changed")
-    old, new = (_flatten(x["settings"]) for x in (manifest["made_from"], described))
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            found.append(f"{key} was {old.get(key)} and is {new.get(key)}")
-    return found
+    if old.get("rules") != new["rules"]:
+        yield "the cleaning rules have changed"
+    if old["contents"] != new["contents"]:
+        yield "the input files have changed"
+    before, now = _flatten(old["settings"]), _flatten(new["settings"])
+    for key in sorted(before.keys() | now.keys()):
+        if before.get(key) != now.get(key):
+            yield f"{key} was {literal(before.get(key))} and is {literal(now.get(key))}"
 
 
 def _flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -87,56 +92,6 @@ def _flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _missing_parts(out: Path, manifest: dict[str, Any]) -> Iterator[str]:
-    data = DataSet(out, manifest)
-    for name, entry in data.files().items():
-        path = data.parts / name
-        if not path.exists() or path.stat().st_size != entry["bytes"]:
-            yield f"{path} is missing or damaged"
-
-
-@dataclass
-class Spool:
-    """Clean lines on disk and the facts about them in memory, block by block."""
-
-    path: Path
-    inputs: tuple[Input, ...]
-    blocks: list[tuple[int, int, int, int]] = field(default_factory=list)  # offset, bytes, pairs, input
-    rows: np.ndarray = field(default_factory=lambda: np.empty(0, ROW))
-
-    def cut(self, verdicts: np.ndarray) -> Iterator["SpoolBlock"]:
-        """The blocks with the verdicts on their pairs."""
-        first = 0
-        for offset, size, pairs, number in self.blocks:
-            here = slice(first, first + pairs)
-            where = str(self.inputs[number].files[0])
-            yield SpoolBlock(offset, size, number, where, verdicts[here], self.rows["line"][here])
-            first += pairs
-
-
-@dataclass(frozen=True)
-class SpoolBlock:
-    """A piece of the spool file, with what was decided about its pairs and where they stood."""
-
-    offset: int
-    size: int
-    input: int
-    where: str
-    verdicts: np.ndarray
-    lines: np.ndarray
-
-
-@dataclass
-class Encoded(Judged):
-    """The pairs of a block as tokens, by split: for each side a row of tokens and the sentences' lengths."""
-
-    splits: dict[str, dict[Side, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
-
-    def count(self, split: str) -> int:
-        """The number of pairs that went to a split."""
-        return len(self.splits[split]["source"][1]) if split in self.splits else 0
-
-
 class _Preparation:
     """One run of `prepare`: the steps in their order."""
 
@@ -144,32 +99,31 @@ class _Preparation:
         self.folder, self.config, self.inputs = folder, config, inputs
         self.workers = config.workers or usable_cores()
         self.report = Report.begin(inputs.train, config.seed)
-        self.dropped = gzip.open(folder / "dropped.tsv.gz", "wt", encoding="utf-8") if config.save_dropped else None
+        self.dropped = _open_dropped(folder / "dropped.tsv.gz") if config.save_dropped else None
 
     def run(self) -> dict[str, Any]:
         config, inputs = self.config, self.inputs
-        quiet = Report.begin(inputs.dev + inputs.test, config.seed)
-        dev = self.clean("reading dev", inputs.dev, AS_IT_IS, HeldOut(), quiet)
-        test = self.clean("reading test", inputs.test, AS_IT_IS, HeldOut(), quiet)
-        held_out = HeldOut()
-        for spool in (dev, test):
-            held_out.add_rows(spool.rows)
-        train = self.clean("cleaning", inputs.train, config.clean, held_out, self.report)
-        selection = select(train.rows, config.clean, config.dev_split or 0, config.seed)
-        self.check_enough(selection)
-        models = self.learn_subwords(train, selection.verdicts)
-        manifest = self.encode(train, dev, selection, models)
+        with self.dropped or nullcontext():
+            held_out = HeldOut()
+            quiet = Report.begin(inputs.dev + inputs.test, config.seed)
+            dev = self.clean("reading dev", inputs.dev, _only_normalise(config.clean), held_out, quiet)
+            test = self.clean("reading test", inputs.test, _only_normalise(config.clean), held_out, quiet)
+            for spool in (dev, test):
+                held_out.add_rows(spool.rows)
+            train = self.clean("cleaning", inputs.train, config.clean, held_out, self.report)
+            selection = select(train.rows, config.clean, config.dev_split or 0, config.seed)
+            self.check_enough(selection, dev)
+            models = self.learn_subwords(train, selection.verdicts)
+            manifest = self.encode(train, dev, selection, models)
         self.report.finish(selection, manifest["splits"])
-        shards.write_synced(
-            self.folder / "report.json", json.dumps(self.report.to_dict(), indent=1, ensure_ascii=False).encode()
-        )
-        extra = ["report.json", *manifest["subwords"].values()]
+        shards.write_json(self.folder / "report.json", self.report.to_dict())
+        extra = {"report.json", *manifest["subwords"].values()}
         if self.dropped:
-            self.dropped.close()
-            extra.append("dropped.tsv.gz")
+            shards.sync_file(self.folder / "dropped.tsv.gz")
+            extra.add("dropped.tsv.gz")
         for spool in (train, dev, test):
             spool.path.unlink(missing_ok=True)
-        manifest["files"] = {name: shards.describe_file(self.folder / name) for name in sorted(set(extra))}
+        manifest["files"] = {name: shards.describe_file(self.folder / name) for name in sorted(extra)}
         return manifest
 
     def clean(
@@ -191,14 +145,18 @@ class _Preparation:
                     yield block
 
         total = sum(given.size for given in inputs)
-        task = (_CleanTask, (inputs, config, held_out, self.dropped is not None))
-        with spool.path.open("wb") as file, show_progress(name, total, "pairs") as progress:
-            for cleaned in parallel_map(*task, blocks(), self.workers):
+        languages = _learn_languages(inputs) if config.language else (None, None)
+        arguments = (inputs, config, held_out, languages, self.dropped is not None)
+        with (
+            spool.path.open("wb") as file,
+            show_progress(name, total, "pairs") as progress,
+            closing(parallel_map(CleanTask, arguments, blocks(), self.workers)) as results,
+        ):
+            for cleaned in results:
                 problems += cleaned.problems
                 if len(problems) >= MOST_PROBLEMS:
                     break
-                spool.blocks.append((file.tell(), len(cleaned.text), len(cleaned.rows), cleaned.input))
-                file.write(cleaned.text)
+                spool.append(file, cleaned)
                 rows.append(cleaned.rows)
                 report.add_cleaned(cleaned)
                 self.save_examples(cleaned.examples)
@@ -208,35 +166,34 @@ class _Preparation:
         spool.rows = np.concatenate(rows)
         return spool
 
-    def check_enough(self, selection: Selection) -> None:
-        kept = int((selection.verdicts == KEPT).sum())
-        if kept == 0:
-            counts = ", ".join(f"{rule} {count:,}" for rule, count in self.report.total_dropped().most_common(4))
-            raise DataError(f"no training pair is left after cleaning (dropped: {counts}); see --help for --clean.…")
-        if self.config.dev_split and int((selection.verdicts == DEV).sum()) < self.config.dev_split:
-            raise DataError(f"dev_split = {self.config.dev_split:,} leaves no training pair; take fewer")
+    def check_enough(self, selection: Selection, dev: Spool) -> None:
+        if dev.inputs and not len(dev.rows):
+            raise DataError(f"{dev.inputs[0].files[0]}: no pair of the dev set has text on both sides")
+        if (selection.verdicts == KEPT).any():
+            return
+        if clean := int((selection.verdicts == DEV).sum()):
+            raise DataError(f"dev_split = {self.config.dev_split} takes all {clean:,} clean pairs; take fewer")
+        dropped = self.report.total_dropped()
+        dropped.update({rule: int((selection.verdicts == code).sum()) for rule, code in CODES.items()})
+        raise _nothing_left(dropped)
 
     def learn_subwords(self, train: Spool, verdicts: np.ndarray) -> dict[Side, Subwords]:
         """Learn from a sample of the kept pairs in which inputs count by their weights."""
         config = self.config.subwords
         kept = np.flatnonzero(verdicts == KEPT)
         if len(kept) > config.sample:
-            weights = np.concatenate(
-                [np.full(pairs, self.inputs.train[number].weight) for _, _, pairs, number in train.blocks]
-            )
-            # Weighted sampling without replacement (Efraimidis and Spirakis 2006): the largest u^(1/w) win.
-            priority = np.random.default_rng(self.config.seed).random(len(kept)) ** (1 / weights[kept])
-            kept = np.sort(kept[np.argpartition(-priority, config.sample)[: config.sample]])
+            # Weighted sampling without replacement (Efraimidis and Spirakis 2006): the first to arrive win.
+            arrival = np.random.default_rng(self.config.seed).exponential(size=len(kept)) / train.weights()[kept]
+            kept = kept[np.argpartition(arrival, config.sample)[: config.sample]]
         chosen = np.zeros(len(verdicts), bool)
         chosen[kept] = True
-        sides: Iterable[tuple[Side, ...]] = [SIDES] if config.joint else [("source",), ("target",)]
+        groups: Iterable[tuple[Side, ...]] = [SIDES] if config.joint else [("source",), ("target",)]
         models: dict[Side, Subwords] = {}
-        for some in sides:
-            name = "learning" if config.joint else f"learning {some[0]}"
+        for sides in groups:
+            name = "learning" if config.joint else f"learning {sides[0]}"
             with show_progress(name, len(kept), "pairs") as progress:
-                model = Subwords(learn(_sample_lines(train, chosen, some, progress.update), config))
-            for side in some:
-                models[side] = model
+                model = Subwords(_learn(train.lines(chosen, sides, progress.update), config))
+            models.update(dict.fromkeys(sides, model))
         return models
 
     def encode(self, train: Spool, dev: Spool, selection: Selection, models: dict[Side, Subwords]) -> dict[str, Any]:
@@ -247,34 +204,23 @@ class _Preparation:
         for side in SIDES:
             shards.write_synced(self.folder / names[side], models[side].model)
         vocabularies: dict[Side, int] = {side: len(models[side]) for side in SIDES}
-        writers = {split: SplitWriter(self.folder, split, vocabularies) for split in ("train", "dev")}
         ranges = [[0, 0] for _ in train.inputs]
-        for spool, verdicts, limit in (
-            (train, selection.verdicts, self.config.clean.tokens),
-            (dev, np.full(len(dev.rows), DEV, np.uint8), None),
-        ):
-            if not len(verdicts):
-                continue
-            done = 0
-            arguments = (spool.path, models["source"].model, models["target"].model, limit, self.dropped is not None)
-            with show_progress("encoding", len(verdicts), "pairs") as progress:
-                for encoded in parallel_map(_EncodeTask, arguments, spool.cut(verdicts), self.workers):
-                    first = writers["train"].pairs
-                    for split, sides in encoded.splits.items():
-                        writers[split].append(sides)
-                    if spool is train:
-                        self.report.add_encoded(encoded, encoded.count("train"), encoded.count("dev"))
-                        self.save_examples(encoded.examples)
-                        extent = ranges[encoded.input]
-                        extent[0] = first if extent[0] == extent[1] else extent[0]
-                        extent[1] = writers["train"].pairs
-                    done += encoded.read
-                    progress.update(done, done)
-        described = self.inputs.describe(self.config)
+        with ExitStack() as stack:
+            writers = {
+                split: stack.enter_context(SplitWriter(self.folder, split, vocabularies)) for split in ("train", "dev")
+            }
+            for spool, verdicts, limit in (
+                (train, selection.verdicts, self.config.clean.tokens),
+                (dev, np.full(len(dev.rows), DEV, np.uint8), None),
+            ):
+                self.encode_spool(spool, verdicts, limit, models, writers, ranges)
+            splits = {split: writer.close() for split, writer in writers.items()}
+        if not splits["train"]["pairs"]:
+            raise _nothing_left(self.report.total_dropped())
         return {
             "format": shards.FORMAT,
             "fingerprint": self.inputs.fingerprint(self.config),
-            "made_from": described,
+            "made_from": self.inputs.describe(self.config),
             "config": to_dict(self.config),
             "inputs": [
                 {
@@ -286,13 +232,85 @@ class _Preparation:
             ],
             "subwords": names,
             "vocabulary": vocabularies,
-            "splits": {split: writer.close() for split, writer in writers.items()},
+            "splits": splits,
         }
+
+    def encode_spool(
+        self,
+        spool: Spool,
+        verdicts: np.ndarray,
+        limit: int | None,
+        models: dict[Side, Subwords],
+        writers: dict[str, SplitWriter],
+        ranges: list[list[int]],
+    ) -> None:
+        """Append the pairs of one spool to the splits, and note in `ranges` which of them each training input gave."""
+        if not len(verdicts):
+            return
+        done = 0
+        arguments = (spool.path, models["source"].model, models["target"].model, limit, self.dropped is not None)
+        with (
+            show_progress("encoding", len(verdicts), "pairs") as progress,
+            closing(parallel_map(EncodeTask, arguments, spool.cut(verdicts), self.workers)) as results,
+        ):
+            for encoded in results:
+                first = writers["train"].pairs
+                for split, sides in encoded.splits.items():
+                    writers[split].append(sides)
+                if spool.inputs is self.inputs.train:
+                    self.report.add_encoded(encoded, encoded.count("train"), encoded.count("dev"))
+                    self.save_examples(encoded.examples)
+                    extent = ranges[encoded.input]
+                    extent[0] = first if extent[0] == extent[1] else extent[0]
+                    extent[1] = writers["train"].pairs
+                done += encoded.read
+                progress.update(done, done)
 
     def save_examples(self, examples: dict[str, list[Example]]) -> None:
         if self.dropped:
-            for rule in examples.keys() & CODES.keys():
+            for rule in sorted(examples.keys() & CODES.keys()):
                 self.dropped.writelines(f"{rule}\t{e.where}\t{e.source}\t{e.target}\n" for e in examples[rule])
+
+
+def _only_normalise(config: CleanConfig) -> CleanConfig:
+    """The settings for a dev or test set, which is taken as it is: only pairs that lack a side are dropped."""
+    return replace(
+        config, damaged=False, long=None, letters=None, repeated=None, copied=None, leak="off", language=None,
+        script=False, ratio=None, duplicate=False, near_duplicate=False, tokens=None,
+    )  # fmt: skip
+
+
+def _learn_languages(inputs: tuple[Input, ...]) -> Languages:
+    """What is usual on each side, from a sample of the corpus."""
+    source, target = read_sample(inputs, LANGUAGE_BLOCKS)
+    return Language.learn(source), Language.learn(target)
+
+
+def _learn(lines: Iterator[str], config: SubwordsConfig) -> bytes:
+    """Learn subwords; what happens while the lines are read, such as Ctrl-C, is not reported as SentencePiece's."""
+    failures: list[BaseException] = []
+
+    def watched() -> Iterator[str]:
+        try:
+            yield from lines
+        except (Exception, KeyboardInterrupt) as error:
+            failures.append(error)
+            raise
+
+    try:
+        return learn(watched(), config)
+    except DataError as error:
+        raise failures[0] if failures else error from None
+
+
+def _open_dropped(path: Path) -> io.TextIOWrapper:
+    # Without the time, so that equal runs write equal bytes.
+    return io.TextIOWrapper(gzip.GzipFile(path, "wb", mtime=0), "utf-8", "backslashreplace", newline="\n")
+
+
+def _nothing_left(dropped: Counter[str]) -> DataError:
+    counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.most_common(4) if count)
+    return DataError(f"no training pair is left after cleaning (dropped: {counts}); see --help for --clean.…")
 
 
 def _raise_problems(problems: list[Problem]) -> None:
@@ -304,81 +322,3 @@ def _raise_problems(problems: list[Problem]) -> None:
     if any("not UTF-8" in line for line in lines):
         lines.append("convert the file (iconv -f LATIN1 -t UTF-8), or drop such pairs with --clean.utf8 drop")
     raise DataError("\n".join(lines))
-
-
-def _sample_lines(
-    spool: Spool, chosen: np.ndarray, sides: tuple[Side, ...], update: Callable[[float, int], None]
-) -> Iterator[str]:
-    """The chosen lines of the spool."""
-    first = count = 0
-    with spool.path.open("rb") as file:
-        for _, size, pairs, _ in spool.blocks:
-            lines = file.read(size).decode().split("\n")
-            for row in np.flatnonzero(chosen[first : first + pairs]):
-                source, target = lines[row].split("\t")
-                if "source" in sides:
-                    yield source
-                if "target" in sides:
-                    yield target
-                count += 1
-            first += pairs
-            update(count, count)
-
-
-class _CleanTask:
-    """What a worker does in pass one."""
-
-    def __init__(self, inputs: tuple[Input, ...], config: CleanConfig, held_out: HeldOut, all_dropped: bool):
-        self.inputs, self.cleaner, self.all_dropped = inputs, Cleaner(config, held_out), all_dropped
-
-    def __call__(self, block: Block) -> Cleaned:
-        return clean_block(block, self.inputs[block.input], self.cleaner, self.all_dropped)
-
-
-class _EncodeTask:
-    """What a worker does in pass two."""
-
-    def __init__(self, spool: Path, source: bytes, target: bytes, limit: int | None, all_dropped: bool):
-        self.file = spool.open("rb")
-        model = Subwords(source)
-        self.models: dict[Side, Subwords] = {"source": model, "target": model if source == target else Subwords(target)}
-        self.limit, self.all_dropped = limit, all_dropped
-
-    def __call__(self, block: SpoolBlock) -> Encoded:
-        self.file.seek(block.offset)
-        pairs = [line.split("\t") for line in self.file.read(block.size).decode().split("\n")[:-1]]
-        encoded = Encoded(block.input, len(pairs))
-        for code in np.unique(block.verdicts):
-            rows = np.flatnonzero(block.verdicts == code)
-            if code in (KEPT, DEV):
-                split = "train" if code == KEPT else "dev"
-                encoded.splits[split] = self.encode(pairs, rows, block, encoded, self.limit if code == KEPT else None)
-            else:
-                self.note_dropped(_RULE_OF[int(code)], rows, pairs, block, encoded)
-        return encoded
-
-    def encode(
-        self, pairs: list[list[str]], rows: np.ndarray, block: SpoolBlock, encoded: Encoded, limit: int | None
-    ) -> dict[Side, tuple[np.ndarray, np.ndarray]]:
-        sides: dict[Side, tuple[np.ndarray, np.ndarray]] = {
-            side: self.models[side].encode_lines([pairs[row][place] for row in rows])
-            for place, side in enumerate(SIDES)
-        }
-        if limit is not None:
-            # The end of the sentence is not counted.
-            fits = np.maximum(sides["source"][1], sides["target"][1]) <= limit + 1
-            if not fits.all():
-                self.note_dropped("tokens", rows[~fits], pairs, block, encoded)
-                for side, (tokens, lengths) in sides.items():
-                    sides[side] = tokens[np.repeat(fits, lengths)], lengths[fits]
-        return sides
-
-    def note_dropped(
-        self, rule: str, rows: np.ndarray, pairs: list[list[str]], block: SpoolBlock, encoded: Encoded
-    ) -> None:
-        encoded.dropped[rule] += len(rows)
-        shown = rows if self.all_dropped else rows[:1]
-        encoded.examples[rule] = [Example(f"{block.where}:{block.lines[row]}", *pairs[row]) for row in shown]
-
-
-_RULE_OF = {code: rule for rule, code in CODES.items()}

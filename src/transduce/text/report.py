@@ -1,7 +1,6 @@
 """What `prepare` read, changed, dropped and kept, with examples; for a terminal and as JSON."""
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -110,7 +109,7 @@ class Report:
         }
 
 
-def show_report(report: dict[str, Any], file: TextIO = sys.stderr) -> None:
+def show_report(report: dict[str, Any], file: TextIO) -> None:
     """Print a report, as `Report.to_dict` gives it, for a person."""
     read = sum(entry["read"] for entry in report["inputs"])
     kept = sum(entry["kept"] for entry in report["inputs"])

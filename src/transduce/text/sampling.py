@@ -15,6 +15,7 @@ from transduce.text.shards import SIDES, DataSet, Side
 from transduce.text.subwords import END, SPACE, TABLE_WORDS, Subwords, ragged_indices
 
 ALTERNATIVES = 16
+TABLE_TOKENS = 1 << 25
 MEASURED_PAIRS = 500
 IMPOSSIBLE = -math.inf
 
@@ -90,8 +91,9 @@ class Splitter:
 
     def _draw_unigram(self, text: str, chance: Chance) -> tuple[int, ...]:
         """One of the best splits, by their probabilities raised to 1 - `rate`."""
-        found = self.subwords.processor.nbest_encode_as_immutable_proto(text.removeprefix(SPACE), ALTERNATIVES)
-        best = [(tuple(piece.id for piece in split.pieces), split.score) for split in found.nbests]
+        processor = self.subwords.processor
+        found = processor.nbest_encode_as_ids(text.removeprefix(SPACE), nbest_size=ALTERNATIVES)
+        best = [(tuple(tokens), sum(map(processor.get_score, tokens))) for tokens in found]
         top = max(score for _, score in best)
         weights = [math.exp((1 - self.rate) * (score - top)) for _, score in best]
         left = chance.next() * sum(weights)
@@ -120,6 +122,15 @@ class Alternatives:
         self.starts = np.zeros((1 << 12) * ALTERNATIVES, np.int64)
         self.lengths = np.zeros((1 << 12) * ALTERNATIVES, np.int32)  # 0: not drawn yet
 
+    def limit(self) -> None:
+        """Forget the words met after the table was full: those met first are the frequent ones."""
+        for word in self.words[TABLE_WORDS:]:
+            del self.rows[word]
+        self.lengths[TABLE_WORDS * ALTERNATIVES : len(self.words) * ALTERNATIVES] = 0
+        del self.words[TABLE_WORDS:]
+        if self.used > TABLE_TOKENS:  # the splits of forgotten words are still among them
+            self.begin()
+
     def find_words(self, row: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the words of a row of sentences begin, and for each its row in the table."""
         begins = self.starts_word[row]
@@ -128,8 +139,8 @@ class Alternatives:
         bounds = np.append(places, len(row)).tolist()
         raw = np.ascontiguousarray(row, np.int32).tobytes()
         words = [raw[4 * first : 4 * end] for first, end in pairwise(bounds)]
-        if len(self.rows) > TABLE_WORDS:
-            self.begin()
+        if len(self.words) > TABLE_WORDS:
+            self.limit()
         for word in words:
             if word not in self.rows:
                 self.rows[word] = len(self.words)

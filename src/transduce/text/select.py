@@ -51,14 +51,17 @@ def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> 
             _drop(verdicts, leaks, "leak")
         elif config.leak == "pair":
             _drop(verdicts, np.isin(near, near[chosen]), "leak")
-    names = [tuple(SCRIPTS[code].capitalize() for code in found if code) for found in scripts]
+    names = [tuple(SCRIPTS[code].capitalize().replace("Cjk", "CJK") for code in found if code) for found in scripts]
     return Selection(verdicts, usual, names[0], names[1])
 
 
 def _usual_scripts(scripts: np.ndarray) -> np.ndarray:
     counts = np.bincount(scripts, minlength=len(SCRIPTS))
     counts[0] = len(scripts)  # a line without letters is in no wrong script
-    return np.flatnonzero(counts >= max(1.0, SCRIPT_SHARE * len(scripts)))
+    usual = counts >= max(1.0, SCRIPT_SHARE * len(scripts))
+    if usual[SCRIPTS.index("HIRAGANA")]:  # Japanese is written in three scripts, one of them seldom the main one
+        usual[[SCRIPTS.index("CJK"), SCRIPTS.index("KATAKANA")]] = True
+    return np.flatnonzero(usual)
 
 
 def _drop(verdicts: np.ndarray, where: np.ndarray, rule: str) -> None:

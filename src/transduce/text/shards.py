@@ -10,9 +10,10 @@ Arrays are plain `.npy` files: `numpy.load(path, mmap_mode="r")` reads them with
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,9 +26,12 @@ from transduce.text.subwords import Subwords, ragged_indices
 
 FORMAT = 1
 SHARD_PAIRS = 1_000_000
+LOCK = ".lock"
 HEADER = 128  # bytes of a .npy header for any one-dimensional array
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
+MANIFEST_KEYS = {"format", "fingerprint", "made_from", "inputs", "subwords", "splits", "files", "parts"}
+_OWN_NAME = re.compile(r"\..*|manifest\.json(\.new)?|parts-\d+")
 
 
 class _ArrayFile:
@@ -53,7 +57,7 @@ class _ArrayFile:
 
 
 class SplitWriter:
-    """Writes the shards of one split as encoded blocks come in."""
+    """Writes the shards of one split as encoded blocks come in; left by an error, it closes its files as they are."""
 
     def __init__(self, folder: Path, split: str, vocabularies: dict[Side, int], shard_pairs: int = SHARD_PAIRS):
         self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
@@ -64,6 +68,14 @@ class SplitWriter:
         self.pairs = 0
         self._open: dict[Side, tuple[_ArrayFile, _ArrayFile]] = {}
         self._in_shard = 0
+
+    def __enter__(self) -> "SplitWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for array in (array for arrays in self._open.values() for array in arrays):
+            with suppress(OSError):  # of the disk that was full already
+                array.file.close()
 
     def append(self, blocks: dict[Side, tuple[np.ndarray, np.ndarray]]) -> None:
         """Add encoded sentences: for each side, a row of tokens and the sentences' lengths."""
@@ -111,47 +123,81 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 def write_synced(path: Path, data: bytes) -> None:
     """Write a file so that it is on the disk when this returns."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
+    path.write_bytes(data)
+    sync_file(path)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON so that it is on the disk when this returns; names of files that are not Unicode are escaped."""
+    write_synced(path, json.dumps(value, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with path.open("r+b") as file:
         os.fsync(file.fileno())
 
 
 @contextmanager
 def replace_data(out: Path) -> Iterator[Path]:
     """Give a folder to write a new data set's parts into; `commit` makes it the data set. Failure leaves nothing."""
-    made = not out.exists()
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
     out.mkdir(parents=True, exist_ok=True)
-    try:
-        with _lock(out):
-            for leftover in out.glob(".partial-*"):  # of a run that was killed: we hold the lock, so it is not running
-                shutil.rmtree(leftover)
-            partial = out / f".partial-{os.getpid()}"
-            partial.mkdir()
-            try:
-                yield partial
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-    finally:
-        if made and not (out / "manifest.json").exists():
-            shutil.rmtree(out, ignore_errors=True)
+    with _lock(out):
+        _remove_leftovers(out)
+        partial = out / f".partial-{os.getpid()}"
+        partial.mkdir()
+        try:
+            yield partial
+        finally:
+            _remove_leftovers(out)
+            if made and os.listdir(out) == [LOCK]:
+                with suppress(OSError):  # Windows keeps the lock's file while it is open
+                    (out / LOCK).unlink()
+                    for folder in made:
+                        folder.rmdir()
 
 
 def commit(out: Path, partial: Path, manifest: dict[str, Any]) -> None:
-    """Make a finished folder the data set: rename it, replace the manifest in one step, then remove the old parts."""
-    number = 1
-    while (parts := out / f"parts-{number}").exists():
-        number += 1
+    """Make a finished folder the data set: rename it, then replace the manifest in one step."""
+    # No number comes back, so that a reader of the old manifest never finds new parts in the place of its own.
+    number = 1 + max((int(old.name[6:]) for old in out.glob("parts-*") if _OWN_NAME.fullmatch(old.name)), default=0)
+    parts = out / f"parts-{number}"
     _sync_folder(partial)
     partial.rename(parts)
     _sync_folder(out)
-    text = json.dumps({**manifest, "parts": parts.name}, indent=1, ensure_ascii=False)
-    write_synced(out / "manifest.json.new", text.encode())
+    write_json(out / "manifest.json.new", {**manifest, "parts": parts.name})
     os.replace(out / "manifest.json.new", out / "manifest.json")
-    _sync_folder(out)
-    for old in out.glob("parts-*"):
-        if old != parts:
-            shutil.rmtree(old)
+    with suppress(OSError):  # from here on this is the data set, synced or not
+        _sync_folder(out)
+
+
+def tidy(out: Path) -> None:
+    """Remove what a run that was killed has left, unless one is at work now or the folder cannot be written."""
+    with suppress(DataError, OSError), _lock(out):
+        _remove_leftovers(out)
+
+
+def find_foreign(out: Path) -> str | None:
+    """The name of a file in a folder that is no part of a data set, finished or not."""
+    names = sorted(path.name for path in out.iterdir())
+    if not any(name.startswith("parts-") for name in names) and "manifest.json" in names:
+        return "manifest.json"
+    return next((name for name in names if not _OWN_NAME.fullmatch(name)), None)
+
+
+def _remove_leftovers(out: Path) -> None:
+    """Remove all parts but those the manifest names; the caller holds the lock, so no other run is writing them."""
+    leftovers = [*out.glob(".partial-*")]
+    try:
+        named = read_manifest(out)["parts"]
+    except DataError:
+        named = None
+    if named or not (out / "manifest.json").exists():  # what a damaged manifest named is kept until there is a new one
+        leftovers += [path for path in out.glob("parts-*") if _OWN_NAME.fullmatch(path.name) and path.name != named]
+    for leftover in leftovers:
+        shutil.rmtree(leftover, ignore_errors=True)
+    (out / "manifest.json.new").unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -166,7 +212,7 @@ def _sync_folder(folder: Path) -> None:
 @contextmanager
 def _lock(out: Path) -> Iterator[None]:
     """One writer at a time; the system frees the lock when its holder ends, however it ends."""
-    with (out / ".lock").open("w") as file:
+    with (out / LOCK).open("w") as file:
         try:
             if os.name == "posix":
                 import fcntl
@@ -177,6 +223,8 @@ def _lock(out: Path) -> Iterator[None]:
 
                 msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
         except OSError as error:
+            if os.name == "posix" and not isinstance(error, BlockingIOError):  # such as a disk that cannot lock
+                raise
             raise DataError(f"{out}: another prepare is writing this data set; wait for it to end") from error
         yield
 
@@ -210,8 +258,9 @@ class Split:
 
     def lengths(self, side: Side) -> np.ndarray:
         """The number of tokens of each sentence, its end included."""
-        lengths = [np.diff(offsets).astype(np.uint16) for _, offsets in self._arrays[side]]
-        return np.concatenate(lengths) if lengths else np.empty(0, np.uint16)
+        shards = [np.diff(offsets) for _, offsets in self._arrays[side]]
+        lengths = np.concatenate([np.empty(0, np.uint32), *shards])
+        return lengths.astype(np.uint16) if lengths.max(initial=0) < 1 << 16 else lengths
 
     def token_arrays(self, side: Side) -> list[np.ndarray]:
         """All tokens, shard by shard, memory-mapped."""
@@ -253,7 +302,10 @@ def _load(path: Path, entry: dict[str, Any]) -> np.ndarray:
         raise DataError(f"{path}: a part of the data set is missing; run prepare again") from error
     if size != entry["bytes"]:
         raise DataError(f"{path}: has {size:,} bytes, wanted {entry['bytes']:,}; it is damaged, run prepare again")
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise DataError(f"{path}: not a readable array ({error}); it is damaged, run prepare again") from error
 
 
 class DataSet:
@@ -321,14 +373,18 @@ class DataSet:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read a data set's manifest."""
     path = folder / "manifest.json"
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file; name the folder of a data set")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        found = manifest["format"]
     except FileNotFoundError:
         what = "holds no data set" if folder.is_dir() else "does not exist"
         raise DataError(f"{folder}: {what}; make one with: transduce prepare {folder} --source … --target …") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: not a readable manifest ({error}); run prepare again") from error
-    if found != FORMAT:
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found not in (None, FORMAT):
         raise DataError(f"{path}: written in format {found}, this version reads {FORMAT}; run prepare again")
+    if found is None or not manifest.keys() >= MANIFEST_KEYS:
+        raise DataError(f"{path}: not the manifest of a data set; name the folder of a data set")
     return manifest

@@ -5,6 +5,7 @@ in bytes, so `decode(encode(text)) == text` for every text.
 """
 
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
-TABLE_WORDS = 300_000  # a table of words is begun anew when it holds so many: it bounds the memory
+TABLE_WORDS = 300_000  # a table of words takes in no more: it bounds the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +45,8 @@ class SubwordsConfig(Settings):
 
     def problems(self):
         """Values that cannot be meant."""
-        if self.size < 300:
-            yield f"subwords.size = {self.size} is too small; the 256 bytes and the special symbols alone need 300"
+        if self.size < 270:
+            yield f"subwords.size = {self.size} is too small; the 256 bytes and a few letters need 270"
         if not 0.9 <= self.coverage <= 1.0:
             yield f"subwords.coverage = {self.coverage} is not between 0.9 and 1"
         if self.sample < 1:
@@ -79,16 +80,13 @@ def learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
         )
     except RuntimeError as error:
         reason = str(error)
-        if "Vocabulary size too high" in reason or "smaller than required_chars" in reason:
-            limit = "".join(c for c in reason.split("<=")[-1] if c.isdigit())
-            if "<=" in reason and limit:
-                wrong = f"is more than this corpus can give; use --subwords {limit} or fewer"
-            else:
-                wrong = (
-                    "is less than the corpus's characters alone need; use more --subwords or less --subwords.coverage"
-                )
-            raise ConfigError(f"subwords.size = {config.size} {wrong}") from error
-        raise DataError(f"SentencePiece could not learn subwords: {reason}") from error
+        if high := re.search(r"size too high .* value <= (\d+)", reason):
+            wrong = f"is more than this corpus can give; use --subwords {high[1]} or fewer"
+        elif low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
+            wrong = f"cannot hold the corpus's characters; use --subwords {low[1]} or more, or less --subwords.coverage"
+        else:
+            raise DataError(f"SentencePiece could not learn subwords: {reason}") from error
+        raise ConfigError(f"subwords.size = {config.size} {wrong}") from error
     return model.getvalue()
 
 
@@ -153,31 +151,27 @@ class _Table:
 
     def __init__(self, subwords: Subwords):
         self.subwords = subwords
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget all words; row 0 is the end of a line."""
-        self.rows: dict[str, int] = {"\n": 0}
+        self.rows: dict[str | None, int] = {None: 0}  # None stands for the end of a line
         self.tokens = np.array([END], np.int32)
         self.lengths = np.array([1], np.int64)
         self.starts = np.array([0], np.int64)
 
     def encode(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        words: list[str] = []
+        words: list[str | None] = []
         counts: list[int] = []
         for line in lines:
             found = self.split(line)
             words += found
-            words.append("\n")
+            words.append(None)
             counts.append(len(found) + 1)
+        known = len(self.rows)
         if missing := [word for word in set(words) if word not in self.rows]:
-            if len(self.rows) > TABLE_WORDS:
-                self.begin()
-                missing = [word for word in set(words) if word not in self.rows]
             self.add(missing)
         rows = np.fromiter(map(self.rows.__getitem__, words), np.int64, len(words))
         lengths = self.lengths[rows]
         tokens = self.tokens[ragged_indices(self.starts[rows], lengths)]
+        if len(self.rows) > TABLE_WORDS:
+            self.forget(missing, known)
         first_words = np.cumsum([0, *counts[:-1]])
         return tokens, np.add.reduceat(lengths, first_words) if lines else np.empty(0, np.int64)
 
@@ -185,20 +179,27 @@ class _Table:
         """The words that a line's subwords can be put together from; a line with odd spaces is one `word`."""
         if not line:
             return []
-        if line[0] == " " or line[-1] == " " or "  " in line or SPACE in line or "\n" in line:
+        if line[0] == " " or line[-1] == " " or "  " in line or SPACE in line:
             return [line]
         return line.split(" ")
 
-    def add(self, words: list[str]) -> None:
+    def add(self, words: list[str | None]) -> None:
         first = len(self.rows)
         self.rows.update({word: first + i for i, word in enumerate(words)})
-        encoded = [self.subwords.encode(word) for word in words]
+        encoded = [self.subwords.encode(word or "") for word in words]
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         flat = np.array([token for tokens in encoded for token in tokens], np.int32)
         starts = len(self.tokens) + np.cumsum(lengths) - lengths
         self.tokens = np.concatenate([self.tokens, flat])
         self.lengths = np.concatenate([self.lengths, lengths])
         self.starts = np.concatenate([self.starts, starts])
+
+    def forget(self, words: list[str | None], known: int) -> None:
+        """Remove the words added last: the table is full, and those met first are the frequent ones."""
+        for word in words:
+            del self.rows[word]
+        self.tokens = self.tokens[: self.starts[known]].copy()
+        self.lengths, self.starts = self.lengths[:known].copy(), self.starts[:known].copy()
 
 
 def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

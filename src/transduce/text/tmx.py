@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html.entities import html5
 from pathlib import Path
 from typing import BinaryIO
 from xml.parsers import expat
@@ -9,7 +10,7 @@ from xml.parsers import expat
 from transduce.errors import DataError
 
 CHUNK = 1 << 18
-# Inside a segment these hold native formatting codes, not text; <hi>, <sub> and <mrk> hold text.
+# Inside a segment these hold native formatting codes, not text; <hi> and <mrk> hold text.
 CODES = {"bpt", "ept", "ph", "it", "ut"}
 
 
@@ -29,6 +30,7 @@ class _Reader:
         self.path = path
         self.wanted = languages
         self.units: list[Unit] = []
+        self.found: dict[str, None] = {}  # every language met, in order
         self.segments: dict[str, str] = {}
         self.language = ""
         self.text: list[str] | None = None
@@ -38,6 +40,8 @@ class _Reader:
         self.parser.StartElementHandler = self.start
         self.parser.EndElementHandler = self.end
         self.parser.CharacterDataHandler = self.characters
+        # With a DOCTYPE that is not read, expat passes over entities it does not know: &eacute; would be lost.
+        self.parser.SkippedEntityHandler = lambda name, _: self.characters(html5.get(f"{name};", f"&{name};"))
         self.parser.buffer_text = True
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
@@ -46,7 +50,8 @@ class _Reader:
                 self.segments = {}
                 self.line = self.parser.CurrentLineNumber
             case "tuv":
-                self.language = (attributes.get("xml:lang") or attributes.get("lang") or "").lower()
+                self.language = _tag(attributes.get("xml:lang") or attributes.get("lang") or "")
+                self.found[self.language] = None
             case "seg":
                 self.text = []
             case _ if name in CODES:
@@ -74,19 +79,26 @@ class _Reader:
                     f"{self.path}:{self.line}: a translation unit with {len(self.segments)} languages ({found}); "
                     f"say which two to read with --languages, e.g. --languages en de"
                 )
-            # Without --languages the first unit decides, so that the two sides never change places later.
+            # Without --languages the first unit decides, so that the two sides never change places later. Its regions
+            # do not, unless they are the difference: en-US and de, then en-GB and de, are two pairs of one corpus.
             first, second = self.segments
-            self.wanted = (first, second)
+            main, other = first.split("-")[0], second.split("-")[0]
+            self.wanted = (first, second) if main == other else (main, other)
         pair = [self.find(language) for language in self.wanted]
         if pair[0] is not None and pair[1] is not None:
             self.units.append(Unit(pair[0], pair[1], self.line))
 
     def find(self, language: str) -> str | None:
         """The segment in a language: `en` finds `en`, then `en-US`."""
-        language = language.lower()
+        language = _tag(language)
         if language in self.segments:
             return self.segments[language]
         return next((text for key, text in self.segments.items() if key.split("-")[0] == language), None)
+
+
+def _tag(language: str) -> str:
+    """A language tag as it is compared: EN_us is en-us."""
+    return language.lower().replace("_", "-")
 
 
 def read_units(
@@ -94,16 +106,26 @@ def read_units(
 ) -> Iterator[Unit]:
     """Yield the units of a TMX file without holding more than a chunk of it."""
     reader = _Reader(path, languages)
+    empty = True
     while True:
         try:
             chunk = stream.read(CHUNK)
             reader.parser.Parse(chunk, not chunk)
         except expat.ExpatError as error:
             raise DataError(f"{path}:{error.lineno}: not well-formed XML ({expat.ErrorString(error.code)})") from error
+        except (LookupError, ValueError) as error:  # from the codec that the first line names
+            raise DataError(f"{path}:1: {error}; convert the file with: iconv -t UTF-8") from error
         except damage as error:
             line = reader.parser.CurrentLineNumber
             raise DataError(f"{path}: damaged, or not what its name says, near line {line:,} ({error})") from error
         yield from reader.units
+        empty = empty and not reader.units
         reader.units.clear()
         if not chunk:
-            return
+            break
+    if empty:
+        wanted = " and ".join(languages) if languages else "two languages"
+        raise DataError(
+            f"{path}: holds no translation unit with {wanted} (found: {', '.join(reader.found) or 'none'}; "
+            f"--languages says which two are read)"
+        )

@@ -1,0 +1,145 @@
+"""Clean pairs on their way through `prepare`: a file between its two passes, and what a worker does in each of them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from transduce.text.clean import ROW, CleanConfig, Cleaned, Cleaner, Example, HeldOut, Judged, Languages, clean_block
+from transduce.text.corpus import Block, Input
+from transduce.text.select import CODES, DEV, KEPT
+from transduce.text.shards import SIDES, Side
+from transduce.text.subwords import Subwords
+
+_RULE_OF = {code: rule for rule, code in CODES.items()}
+
+
+@dataclass(frozen=True)
+class SpoolBlock:
+    """A piece of the spool file, with what was decided about its pairs and where they stood."""
+
+    offset: int
+    size: int
+    input: int
+    where: str
+    verdicts: np.ndarray
+    lines: np.ndarray
+
+
+@dataclass
+class Spool:
+    """Clean lines on disk and the facts about them in memory, block by block."""
+
+    path: Path
+    inputs: tuple[Input, ...]
+    blocks: list[tuple[int, int, int, int]] = field(default_factory=list)  # offset, bytes, pairs, input
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, ROW))
+
+    def append(self, file: BinaryIO, cleaned: Cleaned) -> None:
+        """Write a block's lines to the open spool file; its rows are joined to `rows` when all blocks are there."""
+        self.blocks.append((file.tell(), len(cleaned.text), len(cleaned.rows), cleaned.input))
+        file.write(cleaned.text)
+
+    def weights(self) -> np.ndarray:
+        """The weight of each pair's input."""
+        return np.concatenate([np.full(pairs, self.inputs[number].weight) for _, _, pairs, number in self.blocks])
+
+    def cut(self, verdicts: np.ndarray) -> Iterator[SpoolBlock]:
+        """The blocks with the verdicts on their pairs."""
+        first = 0
+        for offset, size, pairs, number in self.blocks:
+            here = slice(first, first + pairs)
+            where = str(self.inputs[number].files[0])
+            yield SpoolBlock(offset, size, number, where, verdicts[here], self.rows["line"][here])
+            first += pairs
+
+    def lines(self, chosen: np.ndarray, sides: tuple[Side, ...], update: Callable[[float, int], None]) -> Iterator[str]:
+        """The chosen pairs' lines of some sides."""
+        first = count = 0
+        with self.path.open("rb") as file:
+            for _, size, pairs, _ in self.blocks:
+                lines = file.read(size).decode().split("\n")
+                for row in np.flatnonzero(chosen[first : first + pairs]):
+                    pair = dict(zip(SIDES, lines[row].split("\t"), strict=True))
+                    yield from (pair[side] for side in sides)
+                    count += 1
+                first += pairs
+                update(count, count)
+
+
+@dataclass
+class Encoded(Judged):
+    """The pairs of a block as tokens, by split: for each side a row of tokens and the sentences' lengths."""
+
+    splits: dict[str, dict[Side, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+
+    def count(self, split: str) -> int:
+        """The number of pairs that went to a split."""
+        return len(self.splits[split]["source"][1]) if split in self.splits else 0
+
+
+class CleanTask:
+    """What a worker does in pass one."""
+
+    def __init__(
+        self,
+        inputs: tuple[Input, ...],
+        config: CleanConfig,
+        held_out: HeldOut,
+        languages: Languages,
+        all_dropped: bool,
+    ):
+        self.inputs, self.cleaner, self.all_dropped = inputs, Cleaner(config, held_out, languages), all_dropped
+
+    def __call__(self, block: Block) -> Cleaned:
+        return clean_block(block, self.inputs[block.input], self.cleaner, self.all_dropped)
+
+
+class EncodeTask:
+    """What a worker does in pass two."""
+
+    def __init__(self, spool: Path, source: bytes, target: bytes, limit: int | None, all_dropped: bool):
+        model = Subwords(source)
+        self.models: dict[Side, Subwords] = {"source": model, "target": model if source == target else Subwords(target)}
+        self.spool, self.limit, self.all_dropped = spool, limit, all_dropped
+
+    def __call__(self, block: SpoolBlock) -> Encoded:
+        with self.spool.open("rb") as file:
+            file.seek(block.offset)
+            pairs = [line.split("\t") for line in file.read(block.size).decode().split("\n")[:-1]]
+        encoded = Encoded(block.input, len(pairs))
+        for code in np.unique(block.verdicts):
+            rows = np.flatnonzero(block.verdicts == code)
+            if code in (KEPT, DEV):
+                split = "train" if code == KEPT else "dev"
+                encoded.splits[split] = self.encode(pairs, rows, block, encoded, self.limit if code == KEPT else None)
+            else:
+                self.note_dropped(_RULE_OF[int(code)], rows, pairs, block, encoded)
+        return encoded
+
+    def encode(
+        self, pairs: list[list[str]], rows: np.ndarray, block: SpoolBlock, encoded: Encoded, limit: int | None
+    ) -> dict[Side, tuple[np.ndarray, np.ndarray]]:
+        """The tokens of some pairs, less those that are too long."""
+        sides: dict[Side, tuple[np.ndarray, np.ndarray]] = {
+            side: self.models[side].encode_lines([pairs[row][place] for row in rows])
+            for place, side in enumerate(SIDES)
+        }
+        if limit is not None:
+            # The end of the sentence is not counted.
+            fits = np.maximum(sides["source"][1], sides["target"][1]) <= limit + 1
+            if not fits.all():
+                self.note_dropped("tokens", rows[~fits], pairs, block, encoded)
+                for side, (tokens, lengths) in sides.items():
+                    sides[side] = tokens[np.repeat(fits, lengths)], lengths[fits]
+        return sides
+
+    def note_dropped(
+        self, rule: str, rows: np.ndarray, pairs: list[list[str]], block: SpoolBlock, encoded: Encoded
+    ) -> None:
+        """Count pairs that a rule dropped, with one example, or all if asked."""
+        encoded.dropped[rule] += len(rows)
+        shown = rows if self.all_dropped else rows[:1]
+        encoded.examples[rule] = [Example(f"{block.where}:{block.lines[row]}", *pairs[row]) for row in shown]

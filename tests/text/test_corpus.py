@@ -1,0 +1,428 @@
+"""Whatever people's files look like, line n of one side stays with line n of the other, or the fault is named."""
+
+import bz2
+import gc
+import gzip
+import json
+import lzma
+import sys
+import warnings
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+from hypothesis import given as forall
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from transduce.errors import DataError
+from transduce.text import corpus, numbers
+from transduce.text.corpus import BLOCK_LINES, Format, Input, Problem, decode_block, find_format, read_blocks
+
+
+def _compress_zstd(data: bytes) -> bytes:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
+    import zstandard
+
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zst": _compress_zstd,
+}
+PAIRS = [
+    ("The ship leaves at noon.", "Das Schiff fährt mittags ab."),
+    ("The library is closed.", "Библиотека закрыта."),
+    ("Good morning!", "早上好！"),
+    ("Thank you.", "شكرا لك."),
+]
+
+
+def read(given: Input) -> tuple[list[tuple[int, str, str]], list[Problem]]:
+    """All pairs of an input with their line numbers, and all problems."""
+    pairs: list[tuple[int, str, str]] = []
+    problems: list[Problem] = []
+    for block in read_blocks(0, given):
+        decoded = decode_block(block, given)
+        lines = [block.line(row) for row in decoded.rows]
+        pairs += zip(lines, decoded.source, decoded.target, strict=True)
+        problems += decoded.problems
+    return pairs, problems
+
+
+def numbered(pairs: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
+    return [(line, *pair) for line, pair in enumerate(pairs, start=1)]
+
+
+def aligned(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Input:
+    """Two aligned files that hold exactly these bytes."""
+    files = folder / f"text.en{suffix}", folder / f"text.de{suffix}"
+    for file, data in zip(files, (source, target)):
+        file.write_bytes(data)
+    return Input(files=files, format="lines")
+
+
+def one_file(folder: Path, name: str, data: bytes | str, **settings: object) -> Input:
+    """One file of pairs, its format told by its name."""
+    file = folder / name
+    file.write_bytes(data.encode() if isinstance(data, str) else data)
+    return Input(files=(file,), format=find_format(file), **settings)  # pyright: ignore[reportArgumentType]
+
+
+def write_as(format: Format, pairs: list[tuple[str, str]]) -> tuple[bytes, ...]:
+    """The files' contents that hold some pairs in a format."""
+    match format:
+        case "lines":
+            return tuple("".join(f"{pair[side]}\n" for pair in pairs).encode() for side in (0, 1))
+        case "tsv":
+            text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+        case "jsonl":
+            text = "".join(json.dumps({"source": source, "target": target}) + "\n" for source, target in pairs)
+        case _:
+            units = "".join(
+                f'<tu><tuv xml:lang="en"><seg>{escape(source)}</seg></tuv>'
+                f'<tuv xml:lang="de"><seg>{escape(target)}</seg></tuv></tu>\n'
+                for source, target in pairs
+            )
+            text = f'<tmx version="1.4"><body>{units}</body></tmx>'
+    return (text.encode(),)
+
+
+def make_input(folder: Path, format: Format, contents: tuple[bytes, ...], suffix: str = "") -> Input:
+    if format == "lines":
+        return aligned(folder, contents[0], contents[1], suffix)
+    return one_file(folder, f"text.{format}{suffix}", contents[0])
+
+
+# ---- formats and compression ----
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+@pytest.mark.parametrize("format", ["lines", "tsv", "jsonl", "tmx"])
+def test_every_format_reads_the_same_plain_or_compressed(tmp_path: Path, format: Format, suffix: str):
+    compress = COMPRESS.get(suffix, bytes)
+    given = make_input(tmp_path, format, tuple(map(compress, write_as(format, PAIRS))), suffix)
+    assert read(given) == (numbered(PAIRS), [])
+    assert given.size == sum(file.stat().st_size for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_compressed_file_may_have_several_members(tmp_path: Path, suffix: str):
+    """As `cat a.gz b.gz`, pigz, pzstd and bgzip make them; a line may begin in one member and end in the next."""
+    compress = COMPRESS[suffix]
+    source, target = write_as("lines", PAIRS)
+    in_pieces = b"".join(compress(target[start : start + 7]) for start in range(0, len(target), 7))
+    given = aligned(tmp_path, compress(source), in_pieces + compress(b""), suffix)
+    assert read(given) == (numbered(PAIRS), [])
+
+
+def test_a_zstd_file_may_have_skippable_frames(tmp_path: Path):
+    skippable = (0x184D2A50).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"hello"
+    contents = write_as("lines", PAIRS)
+    source, target = (skippable + _compress_zstd(part) + skippable for part in contents)
+    assert read(aligned(tmp_path, source, target, ".zst")) == (numbered(PAIRS), [])
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_file_cut_off_anywhere_is_named(tmp_path: Path, suffix: str):
+    data = COMPRESS[suffix]("".join(source + "\n" for source, _ in PAIRS).encode())
+    for size in range(len(data)):
+        given = one_file(tmp_path, f"text.tsv{suffix}", data[:size])
+        with pytest.raises(DataError) as error:
+            read(given)
+        assert str(error.value).startswith(f"{given.files[0]}: ")
+        assert "damaged" in str(error.value) or size == 0
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_changed_byte_is_named_or_changes_nothing(tmp_path: Path, suffix: str):
+    text = write_as("tsv", PAIRS)[0]
+    data = COMPRESS[suffix](text)
+    named = 0
+    for place in range(len(data)):
+        given = one_file(tmp_path, f"text.tsv{suffix}", data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        try:
+            assert read(given) == (numbered(PAIRS), []), place
+        except DataError as error:
+            assert str(error).startswith(f"{given.files[0]}: damaged"), place  # noqa: PT017
+            named += 1
+    assert named > len(data) // 2
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_file_that_is_not_what_its_name_says_is_named(tmp_path: Path, suffix: str):
+    given = make_input(tmp_path, "lines", write_as("lines", PAIRS), suffix)
+    with pytest.raises(DataError, match=r"text\.en.*damaged, or not what its name says"):
+        read(given)
+
+
+def test_damage_is_placed_behind_the_lines_that_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpus, "BLOCK_LINES", 100)
+    data = gzip.compress("".join(f"line {n}\tZeile {n}\n" for n in range(100_000)).encode())
+    given = one_file(tmp_path, "text.tsv.gz", data[: len(data) // 2])
+    blocks = read_blocks(0, given)
+    read_before: list[int] = []
+    with pytest.raises(DataError, match=r"somewhere after line [1-9]\d*,?\d* ") as error:
+        read_before.extend(block.count for block in blocks)
+    assert f"after line {sum(read_before):,} " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.tsv", "tsv"),
+        ("a.b.TSV", "tsv"),
+        ("a.v1.jsonl.zst", "jsonl"),
+        ("a.ndjson.xz", "jsonl"),
+        ("a.tmx.GZ", "tmx"),
+    ],
+)
+def test_the_format_is_told_by_the_name(name: str, format: str):
+    assert find_format(Path(name)) == format
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.gz", "a.txt.gz", "a.tsv.zip", "tsv", ".tsv"])
+def test_a_name_that_tells_no_format_is_an_error(name: str):
+    with pytest.raises(DataError, match=r"cannot tell the format.*\.tsv, \.jsonl or \.tmx"):
+        find_format(Path(name))
+
+
+# ---- lines stay with their lines ----
+
+ANY_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\n\ufeff"), max_size=12)
+XML_TEXT = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"), max_size=12
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all examples of a property."""
+    return tmp_path_factory.mktemp("corpus")
+
+
+@settings(deadline=None)  # files take the time they take
+@forall(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=6))
+def test_aligned_files_read_back_as_written(folder: Path, pairs: list[tuple[str, str]]):
+    given = make_input(folder, "lines", write_as("lines", pairs))
+    assert read(given) == (numbered(pairs), [])
+
+
+@settings(deadline=None)  # files take the time they take
+@forall(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=6))
+def test_json_lines_read_back_as_written(folder: Path, pairs: list[tuple[str, str]]):
+    assert read(make_input(folder, "jsonl", write_as("jsonl", pairs))) == (numbered(pairs), [])
+
+
+@settings(deadline=None)  # files take the time they take
+@forall(st.lists(st.tuples(XML_TEXT, XML_TEXT), min_size=1, max_size=6))
+def test_translation_memories_read_back_as_written(folder: Path, pairs: list[tuple[str, str]]):
+    assert read(make_input(folder, "tmx", write_as("tmx", pairs))) == (numbered(pairs), [])
+
+
+# What `str.splitlines` or a careless reader takes for the end of a line.
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\x1d", "\x1e", "\r", "\x00"])
+@pytest.mark.parametrize("format", ["lines", "tsv"])
+def test_odd_line_ends_inside_a_line_do_not_shift_the_lines(tmp_path: Path, odd: str, format: Format):
+    pairs = [("one", "eins"), (f"tw{odd}o", f"zwei{odd}"), ("three", "drei")]
+    assert read(make_input(tmp_path, format, write_as(format, pairs))) == (numbered(pairs), [])
+
+
+@pytest.mark.parametrize("format", ["lines", "tsv", "jsonl"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_windows_files_read_like_others(tmp_path: Path, format: Format, end: str, last: bool):
+    """Line ends of two bytes, a byte order mark, no line end behind the last line: as many lines, and the same text."""
+    contents = (part.replace(b"\n", end.encode()) for part in write_as(format, PAIRS))
+    contents = (part if last else part.removesuffix(end.encode()) for part in contents)
+    pairs, problems = read(make_input(tmp_path, format, tuple(b"\xef\xbb\xbf" + part for part in contents)))
+    assert [(line, source.rstrip("\r"), target.rstrip("\r")) for line, source, target in pairs] == numbered(PAIRS)
+    assert problems == []
+
+
+def test_empty_lines_are_lines(tmp_path: Path):
+    given = aligned(tmp_path, b"\none\n\n", b"\n\neins")
+    assert read(given) == ([(1, "", ""), (2, "one", ""), (3, "", "eins")], [])
+
+
+@pytest.mark.parametrize("format", ["lines", "tsv", "jsonl", "tmx"])
+def test_lines_are_numbered_over_several_blocks(tmp_path: Path, format: Format):
+    pairs = [(f"sentence {n}", f"Satz {n}") for n in range(2 * BLOCK_LINES + 5)]
+    given = make_input(tmp_path, format, write_as(format, pairs))
+    blocks = list(read_blocks(7, given))
+    assert [block.count for block in blocks] == [BLOCK_LINES, BLOCK_LINES, 5]
+    assert {block.input for block in blocks} == {7}
+    assert read(given) == (numbered(pairs), [])
+    positions = [block.position for block in blocks]
+    assert positions == sorted(positions)
+    assert positions[-1] == given.size
+
+
+def test_a_file_of_exactly_one_block_ends_there(tmp_path: Path):
+    pairs = [("a", "b")] * BLOCK_LINES
+    assert [block.count for block in read_blocks(0, make_input(tmp_path, "lines", write_as("lines", pairs)))] == [4096]
+
+
+# ---- faults are named ----
+
+
+def test_every_line_that_is_not_utf8_is_named_with_its_file(tmp_path: Path):
+    source = b"good\nf\xfcr\ngood\nbad \xff here\nend\n"
+    target = b"gut\ngut\nSch\xe4den\n\xc3\ngut\n"
+    given = aligned(tmp_path, source, target)
+    pairs, problems = read(given)
+    assert [line for line, _, _ in pairs] == [1, 5]
+    assert [str(problem) for problem in sorted(problems)] == [
+        f"{given.files[1]}:3: not UTF-8 (byte 0xE4 at place 4)",
+        f"{given.files[1]}:4: not UTF-8 (byte 0xC3 at place 1)",
+        f"{given.files[0]}:2: not UTF-8 (byte 0xFC at place 2)",
+        f"{given.files[0]}:4: not UTF-8 (byte 0xFF at place 5)",
+    ]
+
+
+@pytest.mark.parametrize("format", ["tsv", "jsonl"])
+def test_lines_that_are_not_utf8_are_named_in_later_blocks(tmp_path: Path, format: Format):
+    lines = [*write_as(format, [("yes", "ja")] * 5000)[0].splitlines(keepends=True)]
+    lines[4500] = lines[4500].replace(b"ja", b"j\xe4")
+    pairs, problems = read(make_input(tmp_path, format, (b"".join(lines),)))
+    assert [problem.line for problem in problems] == [4501]
+    assert len(pairs) == 4999
+    assert 4501 not in [line for line, _, _ in pairs]
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize("format", ["lines", "tsv", "jsonl"])
+def test_utf16_is_named(tmp_path: Path, codec: str, format: Format):
+    contents = tuple(("\ufeff" * (codec == "utf-16-be") + c.decode()).encode(codec) for c in write_as(format, PAIRS))
+    given = make_input(tmp_path, format, contents)
+    with pytest.raises(DataError, match="UTF-16; convert it with: iconv") as error:
+        read(given)
+    assert str(error.value).startswith(f"{given.files[0]}:1: ")
+
+
+@pytest.mark.parametrize(("source", "target"), [(3, 4), (4, 3), (0, 1), (BLOCK_LINES, 2 * BLOCK_LINES + 1)])
+def test_files_of_unequal_length_are_named_with_their_lengths(tmp_path: Path, source: int, target: int):
+    given = aligned(tmp_path, b"a\n" * source, b"b\n" * target)
+    with pytest.raises(DataError) as error:
+        read(given)
+    assert f"{given.files[0]} has {source:,} lines but {given.files[1]} has {target:,} lines" in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+@pytest.mark.parametrize("format", ["lines", "tsv"])
+def test_an_empty_file_is_named(tmp_path: Path, suffix: str, format: Format):
+    empty = COMPRESS.get(suffix, bytes)(b"")
+    given = make_input(tmp_path, format, (empty, empty), suffix)
+    with pytest.raises(DataError, match="the file is empty") as error:
+        read(given)
+    assert str(given.files[0]) in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+    given = aligned(tmp_path, b"a\n", b"b\n")
+    given.files[1].unlink()
+    with pytest.raises(DataError, match=r"text\.de: cannot be read: No such file"):
+        read(given)
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        read(Input(files=(tmp_path,), format="tsv"))
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+@pytest.mark.parametrize("format", ["lines", "tmx"])
+def test_files_are_closed_when_reading_ends_early_or_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, format: Format
+):
+    monkeypatch.setattr(corpus, "BLOCK_LINES", 5)
+    compress = COMPRESS.get(suffix, bytes)
+    given = make_input(tmp_path, format, tuple(map(compress, write_as(format, PAIRS * 2))), suffix)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(list(read_blocks(0, given))) == 2
+        assert len(list(islice(read_blocks(0, given), 1))) == 1
+        given.files[-1].write_bytes(b"<")
+        with pytest.raises(DataError):
+            list(read_blocks(0, given))
+        gc.collect()
+    assert caught == []
+
+
+# ---- TSV ----
+
+
+@pytest.mark.parametrize(
+    ("columns", "pair"), [((1, 2), ("0.9", "Good")), ((2, 3), ("Good", "Gut")), ((3, 2), ("Gut", "Good"))]
+)
+def test_columns_are_chosen(tmp_path: Path, columns: tuple[int, int], pair: tuple[str, str]):
+    given = one_file(tmp_path, "a.tsv", "0.9\tGood\tGut\textra\n", columns=columns)
+    assert read(given) == ([(1, *pair)], [])
+
+
+def test_quotes_are_text_in_tsv(tmp_path: Path):
+    given = one_file(tmp_path, "a.tsv", '"Yes", he said.\t"Ja", sagte er.\n"\t"\n')
+    assert read(given)[0] == [(1, '"Yes", he said.', '"Ja", sagte er.'), (2, '"', '"')]
+
+
+def test_rows_with_too_few_columns_are_all_named(tmp_path: Path):
+    given = one_file(tmp_path, "a.tsv", b"a\tb\tc\na\tb\n\xff\tb\tc\n\na\tb\tc\td\n", columns=(1, 3))
+    pairs, problems = read(given)
+    assert pairs == [(1, "a", "c"), (5, "a", "c")]
+    assert [(problem.line, problem.what.split(",")[0]) for problem in sorted(problems, key=lambda p: p.line)] == [
+        (2, "has 2 columns"),
+        (3, "not UTF-8 (byte 0xFF at place 1)"),
+        (4, "has 1 columns"),
+    ]
+    assert all("--columns" in problem.what for problem in problems if "columns" in problem.what)
+
+
+# ---- JSON lines ----
+
+
+def test_keys_look_inside(tmp_path: Path):
+    record = {"id": 1, "translation": {"en": "Good\tday\n", "de": "Guten Tag"}}
+    given = one_file(tmp_path, "a.jsonl", json.dumps(record), keys=("translation.de", "translation.en"))
+    assert read(given) == ([(1, "Guten Tag", "Good\tday\n")], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("{", "not JSON (Expecting property name enclosed in double quotes at place 2)"),
+        ("", "not JSON (Expecting value at place 1)"),
+        ('{"source": "a", "target": null}', "no text under the key 'target' (found: source, target;"),
+        ('{"source": "a", "Target": "b"}', "no text under the key 'target' (found: source, Target;"),
+        ('{"source": {"en": "a"}, "target": "b"}', "no text under the key 'source'"),
+        ('["a", "b"]', "no text under the key 'source' (found: list; --keys"),
+        ("3", "(found: int;"),
+        ('{"source": "a", "target": "\\ud83d"}', "not UTF-8 (half a character, \\ud83d, under the key 'target')"),
+        ('{"source": "a", "target": "b", "n": ' + "1" * 5000 + "}", "not JSON that can be read"),
+        ("[" * 100_000, "not JSON that can be read"),
+    ],
+)
+def test_a_record_that_cannot_be_used_is_named(tmp_path: Path, line: str, what: str):
+    good = '{"source": "a", "target": "\\ud83d\\ude00"}'
+    pairs, problems = read(given := one_file(tmp_path, "a.jsonl", f"{good}\n{line}\n{good}\n"))
+    assert pairs == [(1, "a", "😀"), (3, "a", "😀")]
+    assert [(problem.file, problem.line) for problem in problems] == [(str(given.files[0]), 2)]
+    assert what in problems[0].what
+
+
+# ---- the built-in corpus ----
+
+
+def test_the_builtin_corpus_reads_like_a_file():
+    given = Input(files=(Path("numbers.dev"),), format="builtin")
+    assert read(given) == (numbered(numbers.corpus("dev")), [])
+    assert given.size == 0
+
+
+def test_an_input_is_named_by_its_files():
+    assert Input(files=(Path("x/a.en"), Path("y/a.de")), format="lines").name == "a.en + a.de"
+    assert Input(files=(Path("x/a.tsv"),), format="tsv").name == "a.tsv"
