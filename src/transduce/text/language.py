@@ -5,14 +5,12 @@ how far lines of a length usually are from the mean. Frequencies, not conditiona
 has some lines in other languages does not come to take them for its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from transduce.text.subwords import ragged_indices
-
-SEQUENCES = 18  # bits of the table's index
+SEQUENCES = 18  # bits of the table's index: eight, five and five of three bytes
 LEAST_LINES = 1000  # from fewer lines nothing is learned
 LEAST_SPREAD = 0.2  # of a corpus of templates, so that the few other lines in it are not taken for foreign
 LENGTHS = range(4, 10)  # lines are compared with lines of 16 to 31 bytes, 32 to 63, …, 512 and more
@@ -32,8 +30,13 @@ class Language:
         lines = [line for line in lines if line]
         if len(lines) < LEAST_LINES:
             return None
-        sequences, starts, ends = _find_sequences(lines)
-        counts = np.bincount(sequences[ragged_indices(starts, ends - starts)], minlength=1 << SEQUENCES)
+        counts = np.zeros(1 << SEQUENCES, np.int64)
+        for some in _cut(lines):
+            sequences, _, ends = _find_sequences(some)
+            # What reaches from one line into the next is counted as 0, three zero bytes, which no text has.
+            sequences[ends[:-1]] = sequences[ends[:-1] + 1] = 0
+            counts += np.bincount(sequences, minlength=len(counts))
+        counts[0] = 0
         frequencies = np.log((counts + 0.5) / (counts.sum() + 0.5 * len(counts))).astype(np.float32)
         means, lengths = _mean_frequencies(frequencies, lines)
         usual, spread = [], []
@@ -65,19 +68,30 @@ def find_foreign(
     return (np.minimum(*measured) < 1 - limit) & (np.abs(measured[0] - measured[1]) > limit)
 
 
+def _cut(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Pieces that fit a processor's cache."""
+    return (lines[first : first + 2048] for first in range(0, len(lines), 2048))
+
+
 def _find_sequences(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The table's index at each byte of the lines, and where each line starts and ends; two line feeds are between."""
-    raw = np.frombuffer("".join(f"{line}\n\n" for line in lines).lower().encode(), np.uint8).astype(np.uint32)
-    factors = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], np.uint32)
-    mixed = raw[:-2] * factors[0] + raw[1:-1] * factors[1] + raw[2:] * factors[2]
+    raw = np.frombuffer("".join(f"{line}\n\n" for line in lines).lower().encode(), np.uint8)
+    # Five bits tell small letters apart, so that letters never share a place; other bytes may.
+    sequences = raw[:-2].astype(np.int32) << 10
+    sequences ^= raw[1:-1].astype(np.int32) << 5
+    sequences ^= raw[2:]
     ends = np.flatnonzero(raw == ord("\n"))[::2]
-    starts = np.concatenate([[0], ends[:-1] + 2])
-    return mixed >> np.uint32(32 - SEQUENCES), starts, ends
+    return sequences, np.concatenate([[0], ends[:-1] + 2]), ends
 
 
 def _mean_frequencies(frequencies: np.ndarray, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """The mean over each line, which its neighbours have no part in, and its length as a power of two."""
-    sequences, starts, ends = _find_sequences(lines)
-    sums = np.concatenate([[0.0], np.cumsum(frequencies[sequences], dtype=np.float64)])
-    means = (sums[ends] - sums[starts]) / np.maximum(1, ends - starts)
-    return means, np.log2(np.maximum(1, ends - starts)).astype(np.int64)
+    means, lengths = [np.empty(0)], [np.empty(0, np.int64)]
+    for some in _cut(lines):
+        sequences, starts, ends = _find_sequences(some)
+        values = frequencies[sequences]
+        values[ends[:-1]] = values[ends[:-1] + 1] = 0
+        sums = np.add.reduceat(np.append(values, np.float32(0)), starts, dtype=np.float64)
+        means.append(sums / np.maximum(1, ends - starts))
+        lengths.append(np.log2(np.maximum(1, ends - starts)).astype(np.int64))
+    return np.concatenate(means), np.concatenate(lengths)

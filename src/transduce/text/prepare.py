@@ -28,7 +28,7 @@ from transduce.text.spool import CleanTask, EncodeTask, Spool
 from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
 MOST_PROBLEMS = 20
-LANGUAGE_BLOCKS = 48  # of 4,096 lines, to learn from what is usual on each side
+LANGUAGE_BLOCKS = 32  # of 4,096 lines, from a quarter of which is learned what is usual on each side
 
 
 def prepare(out: Path, config: PrepareConfig) -> tuple[DataSet, bool]:

@@ -129,6 +129,12 @@ class Subwords:
             tokens += self._space + self._inner.encode(fragment)
         return tokens
 
+    def encode_words(self, words: list[str]) -> list[list[int]]:
+        """The token ids of many texts; faster than one by one."""
+        if any(SPACE in word for word in words):
+            return [self.encode(word) for word in words]
+        return self.processor.encode(words, num_threads=1)
+
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of token ids; begin, end and padding are left out."""
         return self.processor.decode([int(token) for token in tokens])
@@ -165,9 +171,12 @@ class _Table:
             words.append(None)
             counts.append(len(found) + 1)
         known = len(self.rows)
-        if missing := [word for word in set(words) if word not in self.rows]:
+        # First to numbers within these lines, by a small table, and only then once a word by the large one.
+        local = {word: i for i, word in enumerate(dict.fromkeys(words))}
+        if missing := [word for word in local if word is not None and word not in self.rows]:
             self.add(missing)
-        rows = np.fromiter(map(self.rows.__getitem__, words), np.int64, len(words))
+        all_rows = np.fromiter(map(self.rows.__getitem__, local), np.int64, len(local))
+        rows = all_rows[np.fromiter(map(local.__getitem__, words), np.int32, len(words))]
         lengths = self.lengths[rows]
         tokens = self.tokens[ragged_indices(self.starts[rows], lengths)]
         if len(self.rows) > TABLE_WORDS:
@@ -183,10 +192,10 @@ class _Table:
             return [line]
         return line.split(" ")
 
-    def add(self, words: list[str | None]) -> None:
+    def add(self, words: list[str]) -> None:
         first = len(self.rows)
         self.rows.update({word: first + i for i, word in enumerate(words)})
-        encoded = [self.subwords.encode(word or "") for word in words]
+        encoded = self.subwords.encode_words(words)
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         flat = np.array([token for tokens in encoded for token in tokens], np.int32)
         starts = len(self.tokens) + np.cumsum(lengths) - lengths
@@ -194,7 +203,7 @@ class _Table:
         self.lengths = np.concatenate([self.lengths, lengths])
         self.starts = np.concatenate([self.starts, starts])
 
-    def forget(self, words: list[str | None], known: int) -> None:
+    def forget(self, words: list[str], known: int) -> None:
         """Remove the words added last: the table is full, and those met first are the frequent ones."""
         for word in words:
             del self.rows[word]
