@@ -175,8 +175,8 @@ def test_a_similar_pair_is_kept(source: str, target: str):
 
 
 def test_every_rule_that_needs_one_pair_is_tested_here():
-    """The others are in test_select.py, but for `tokens`, which needs subwords."""
-    elsewhere = {"script", "ratio", "duplicate", "near_duplicate", "tokens"}
+    """The others are in test_language.py and test_select.py, but for `tokens`, which needs subwords."""
+    elsewhere = {"language", "script", "ratio", "duplicate", "near_duplicate", "tokens"}
     assert DROPPED.keys() | {"utf8", "leak"} | elsewhere == RULES.keys()
 
 
@@ -240,14 +240,14 @@ def test_lines_that_are_not_utf8_stop_or_are_dropped():
 @pytest.mark.parametrize(
     ("format", "lines"),
     [
-        ("tsv", [b"a book\tein Buch", b"one column", b"a day\tein T\xe4g", b"", b"\xff", b"a tree\tein Baum"]),
+        ("tsv", [b"a book\tein Buch", b"one column", b"a day\tein T\xe4g", b"one", b"\xff", b"a tree\tein Baum"]),
         (
             "jsonl",
             [
                 b'{"source": "a book", "target": "ein Buch"}',
                 b"{}",
                 b'{"source": "a day", "target": "ein T\xe4g"}',
-                b"",
+                b"3",
                 b'{"source": "a day", "target": "\\udfff"}',
                 b'{"source": "a tree", "target": "ein Baum"}',
             ],

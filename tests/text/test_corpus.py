@@ -371,7 +371,7 @@ def test_quotes_are_text_in_tsv(tmp_path: Path):
 
 
 def test_rows_with_too_few_columns_are_all_named(tmp_path: Path):
-    given = one_file(tmp_path, "a.tsv", b"a\tb\tc\na\tb\n\xff\tb\tc\n\na\tb\tc\td\n", columns=(1, 3))
+    given = one_file(tmp_path, "a.tsv", b"a\tb\tc\na\tb\n\xff\tb\tc\na\na\tb\tc\td\n", columns=(1, 3))
     pairs, problems = read(given)
     assert pairs == [(1, "a", "c"), (5, "a", "c")]
     assert [(problem.line, problem.what.split(",")[0]) for problem in sorted(problems, key=lambda p: p.line)] == [
@@ -395,7 +395,7 @@ def test_keys_look_inside(tmp_path: Path):
     ("line", "what"),
     [
         ("{", "not JSON (Expecting property name enclosed in double quotes at place 2)"),
-        ("", "not JSON (Expecting value at place 1)"),
+        ("source", "not JSON (Expecting value at place 1)"),
         ('{"source": "a", "target": null}', "no text under the key 'target' (found: source, target;"),
         ('{"source": "a", "Target": "b"}', "no text under the key 'target' (found: source, Target;"),
         ('{"source": {"en": "a"}, "target": "b"}', "no text under the key 'source'"),
@@ -412,6 +412,12 @@ def test_a_record_that_cannot_be_used_is_named(tmp_path: Path, line: str, what: 
     assert pairs == [(1, "a", "😀"), (3, "a", "😀")]
     assert [(problem.file, problem.line) for problem in problems] == [(str(given.files[0]), 2)]
     assert what in problems[0].what
+
+
+@pytest.mark.parametrize(("name", "line"), [("a.tsv", "a\tb"), ("a.jsonl", '{"source": "a", "target": "b"}')])
+def test_blank_lines_are_pairs_without_text(tmp_path: Path, name: str, line: str):
+    given = one_file(tmp_path, name, f"{line}\n\n \t\n{line}\n\n")
+    assert read(given) == ([(1, "a", "b"), (2, "", ""), (3, "", ""), (4, "a", "b"), (5, "", "")], [])
 
 
 # ---- the built-in corpus ----

@@ -20,7 +20,7 @@ from transduce.text.select import Selection
 from transduce.text.subwords import SubwordsConfig
 
 CLEAN = CleanConfig(utf8="drop", tokens=90)
-GOOD = [pair for pair in numbers.corpus("train", 700) if 10 < len(pair[0]) < 60][:400]
+GOOD = [pair for pair in numbers.corpus("train", 3000) if 10 < len(pair[0]) < 60][:1500]
 TEST = ("The secret sentence of the test set", "Der geheime Satz der Prüfungsmenge")
 Pairs = list[tuple[bytes | str, bytes | str]]
 
@@ -37,11 +37,12 @@ def make_faults(word: str) -> dict[str, tuple[bytes | str, bytes | str]]:
         "repeated": (f"Noooooooooooooooo {word}", "Neeeeeeeeeeeeeeein"),
         "copied": (f"left as it was {word}", f"Left as it was, {word}."),
         "leak": (TEST[0].upper(), f"Das ist ein geheimer Satz {word}"),
-        "script": (f"a Russian sentence {word}", "русское предложение"),
+        "language": (f"please open the book at page {word}", "proszę otworzyć książkę na stronie dwudziestej"),
+        "script": (f"Russian {word}", "слово"),
         "ratio": (f"short {word}", "und dies ist viel zu lang für das, was da steht, und hört nicht auf" + ", ja" * 9),
         "duplicate": GOOD[0],
         "near_duplicate": (f"{GOOD[1][0].upper()} {'!' * len(word)}", GOOD[1][1]),
-        "tokens": (long, long.replace("good old", "gute alte").replace("never come back", "kommt nie mehr wieder")),
+        "tokens": (long, " ".join(["die guten alten Zeiten kommen nie mehr zu uns zurück"] * 9)),
     }
 
 
@@ -152,7 +153,7 @@ def test_the_report_for_a_person_names_what_was_dropped(prepared: Prepared):
     show_report(prepared.report, file)
     lines = file.getvalue().splitlines()
     read, kept = (sum(entry[name] for entry in prepared.report["inputs"]) for name in ("read", "kept"))
-    assert lines[0] == f"read {read} pairs, kept {kept} ({kept / read:.1%})"
+    assert lines[0] == f"read {read:,} pairs, kept {kept:,} ({kept / read:.1%})"
     for title in ("dropped", "changed"):
         for name, entry in prepared.report[title].items():
             assert [line for line in lines if line.split()[:1] == [title] and f" {name}: {entry['means']}" in line]

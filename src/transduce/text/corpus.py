@@ -166,16 +166,9 @@ class _Zstd(io.RawIOBase):
 
 
 def _damage_errors() -> tuple[type[Exception], ...]:
-    errors: list[type[Exception]] = [OSError, EOFError, lzma.LZMAError, zlib.error]
-    if sys.version_info < (3, 14):
-        import zstandard
-
-        errors.append(zstandard.ZstdError)
-    else:
-        from compression import zstd  # pyright: ignore[reportMissingImports]
-
-        errors.append(zstd.ZstdError)
-    return tuple(errors)
+    """What the decompressors raise; zstd's only where it has been imported to open a file."""
+    zstd = sys.modules.get("zstandard") or sys.modules.get("compression.zstd")
+    return (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 
 
 class _Lines:
@@ -271,17 +264,18 @@ def _read_units(number: int, given: Input) -> Iterator[Block]:
             first += len(rows)
 
 
-def read_sample(inputs: tuple[Input, ...], blocks: int) -> tuple[list[str], list[str]]:
-    """Every fourth pair of about so many blocks from the beginnings of all inputs, as two lists of lines."""
+def read_sample(inputs: tuple[Input, ...], blocks: int, most: int) -> tuple[list[str], list[str]]:
+    """The two sides of about so many blocks from the beginnings of all inputs, thinned out to about `most` lines."""
     source: list[str] = []
     target: list[str] = []
     for number, given in enumerate(inputs):
         with closing(read_blocks(number, given)) as found:
             for block in islice(found, -(-blocks // len(inputs))):
                 decoded = decode_block(block, given)
-                source += decoded.source[::4]
-                target += decoded.target[::4]
-    return source, target
+                source += decoded.source
+                target += decoded.target
+    step = max(1, len(source) // most)
+    return source[::step], target[::step]
 
 
 def decode_block(block: Block, given: Input) -> Decoded:

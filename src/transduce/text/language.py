@@ -51,11 +51,11 @@ class Language:
     def measure(self, lines: Sequence[str]) -> np.ndarray:
         """How usual lines are, in deviations from the mean: about 0 in this language, -5 and less in others.
 
-        Lines too short to tell are taken for usual.
+        For lines too short to tell it is no number.
         """
         means, lengths = _mean_frequencies(self.frequencies, lines)
         places = np.clip(lengths, LENGTHS[0], LENGTHS[-1]) - LENGTHS[0]
-        return np.where(lengths < LENGTHS[0], 0.0, (means - self.usual[places]) / self.spread[places])
+        return np.where(lengths < LENGTHS[0], np.nan, (means - self.usual[places]) / self.spread[places])
 
 
 def find_foreign(

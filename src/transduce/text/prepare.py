@@ -28,7 +28,7 @@ from transduce.text.spool import CleanTask, EncodeTask, Spool
 from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
 MOST_PROBLEMS = 20
-LANGUAGE_BLOCKS = 32  # of 4,096 lines, from a quarter of which is learned what is usual on each side
+LANGUAGE_SAMPLE = 32, 32_768  # blocks, and lines out of them, from which is learned what is usual on each side
 
 
 def prepare(out: Path, config: PrepareConfig) -> tuple[DataSet, bool]:
@@ -59,7 +59,7 @@ def _is_up_to_date(out: Path, config: PrepareConfig, inputs: Inputs) -> bool:
     try:
         data = DataSet.open(out)
     except DataError:
-        if other := shards.find_foreign(out):
+        if other := shards.find_other_file(out):
             raise DataError(f"{out}: holds other files ({other}) and no data set; name a new or empty folder") from None
         if (out / "manifest.json").exists():
             _say(f"{out}: preparing again, because its manifest is damaged or of another version")
@@ -282,7 +282,7 @@ def _only_normalise(config: CleanConfig) -> CleanConfig:
 
 def _learn_languages(inputs: tuple[Input, ...]) -> Languages:
     """What is usual on each side, from a sample of the corpus."""
-    source, target = read_sample(inputs, LANGUAGE_BLOCKS)
+    source, target = read_sample(inputs, *LANGUAGE_SAMPLE)
     return Language.learn(source), Language.learn(target)
 
 

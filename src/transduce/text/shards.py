@@ -178,7 +178,7 @@ def tidy(out: Path) -> None:
         _remove_leftovers(out)
 
 
-def find_foreign(out: Path) -> str | None:
+def find_other_file(out: Path) -> str | None:
     """The name of a file in a folder that is no part of a data set, finished or not."""
     names = sorted(path.name for path in out.iterdir())
     if not any(name.startswith("parts-") for name in names) and "manifest.json" in names:
