@@ -300,6 +300,13 @@ def test_sides_of_different_held_out_pairs_are_no_pair():
     assert clean([crossed], CleanConfig(leak="pair"), held_out).dropped == {}
 
 
+def test_short_sides_are_no_leaks_by_themselves():
+    held_out = HeldOut()
+    held_out.add_rows(clean([("Yes.", "Aber ja.")]).rows)
+    assert clean([("Yes!", "Ja!")], CleanConfig(), held_out).dropped == {}
+    assert clean([("yes", "aber, ja")], CleanConfig(), held_out).dropped == {"leak": 1}
+
+
 def test_nothing_held_out_leaks_nothing():
     held_out = HeldOut()
     held_out.add_rows(clean([]).rows)

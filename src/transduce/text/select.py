@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transduce.text.clean import RULES, SCRIPTS, CleanConfig, join_hashes
+from transduce.text.clean import LEAK_CHARACTERS, RULES, SCRIPTS, CleanConfig, join_hashes
 
 KEPT, DEV = 0, 255
 CODES = {name: code for code, name in enumerate(RULES, start=1)}
@@ -46,11 +46,12 @@ def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> 
         kept = np.flatnonzero(verdicts == KEPT)
         chosen = np.random.default_rng(seed).choice(kept, min(dev_pairs, len(kept)), replace=False, shuffle=False)
         verdicts[chosen] = DEV
-        if config.leak == "side":
-            leaks = np.isin(rows["source"], rows["source"][chosen]) | np.isin(rows["target"], rows["target"][chosen])
+        if config.leak != "off":
+            leaks = np.isin(near, near[chosen])
+            for side in ("source", "target") if config.leak == "side" else ():
+                long = chosen[rows[f"{side}_length"][chosen] >= LEAK_CHARACTERS]
+                leaks |= np.isin(rows[side], rows[side][long])
             _drop(verdicts, leaks, "leak")
-        elif config.leak == "pair":
-            _drop(verdicts, np.isin(near, near[chosen]), "leak")
     names = [tuple(SCRIPTS[code].capitalize().replace("Cjk", "CJK") for code in found if code) for found in scripts]
     return Selection(verdicts, usual, names[0], names[1])
 
