@@ -186,6 +186,8 @@ def _normalise_once(text: str, config: CleanConfig) -> tuple[str, list[str]]:
         text = resolved
         changes.append("entities")
     text = text.rstrip("\r")
+    if text.isascii() and text.isprintable() and text == text.strip() and "  " not in text:
+        return text, changes  # nothing else can be wrong with it
     if not text.isprintable():
         visible = text.translate(_INVISIBLE)
         if visible != text:

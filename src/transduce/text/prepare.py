@@ -28,7 +28,8 @@ from transduce.text.spool import CleanTask, EncodeTask, Spool
 from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
 MOST_PROBLEMS = 20
-LANGUAGE_SAMPLE = 32, 32_768  # blocks, and lines out of them, from which is learned what is usual on each side
+LONG_LEARNING = 100_000  # pairs
+LANGUAGE_SAMPLE = 16, 16_384  # blocks, and lines out of them, from which is learned what is usual on each side
 
 
 def prepare(out: Path, config: PrepareConfig) -> tuple[DataSet, bool]:
@@ -191,6 +192,8 @@ class _Preparation:
         models: dict[Side, Subwords] = {}
         for sides in groups:
             name = "learning" if config.joint else f"learning {sides[0]}"
+            if len(kept) >= LONG_LEARNING:
+                _say(f"{name} {config.size:,} subwords; once the pairs are read, SentencePiece shows no progress")
             with show_progress(name, len(kept), "pairs") as progress:
                 model = Subwords(_learn(train.lines(chosen, sides, progress.update), config))
             models.update(dict.fromkeys(sides, model))

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -19,6 +20,7 @@ from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
+_LINE_END = "\n"
 TABLE_WORDS = 300_000  # a table of words takes in no more: it bounds the memory
 
 
@@ -145,11 +147,29 @@ class Subwords:
 
     def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encode many lines into one row of tokens, each line closed by END, and the lines' lengths."""
-        if self._table:
+        # The table takes lines whose words are parted by one space each, as all are that were cleaned.
+        if self._table and not any(map(_has_odd_spaces, lines)):
             return self._table.encode(lines)
         encoded = [[*self.encode(line), END] for line in lines]
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         return np.array([token for tokens in encoded for token in tokens], np.int32), lengths
+
+
+def _has_odd_spaces(line: str) -> bool:
+    return not line or line[0] == " " or line[-1] == " " or "  " in line or SPACE in line or _LINE_END in line
+
+
+class _Rows(dict[str, int]):
+    """Numbers words as they are asked for, and keeps the new ones."""
+
+    def __init__(self) -> None:
+        super().__init__({_LINE_END: 0})
+        self.new: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        self.new.append(word)
+        return number
 
 
 class _Table:
@@ -157,47 +177,31 @@ class _Table:
 
     def __init__(self, subwords: Subwords):
         self.subwords = subwords
-        self.rows: dict[str | None, int] = {None: 0}  # None stands for the end of a line
+        self.rows = _Rows()
         self.tokens = np.array([END], np.int32)
         self.lengths = np.array([1], np.int64)
         self.starts = np.array([0], np.int64)
 
     def encode(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        words: list[str | None] = []
-        counts: list[int] = []
-        for line in lines:
-            found = self.split(line)
-            words += found
-            words.append(None)
-            counts.append(len(found) + 1)
-        known = len(self.rows)
-        # First to numbers within these lines, by a small table, and only then once a word by the large one.
-        local = {word: i for i, word in enumerate(dict.fromkeys(words))}
-        if missing := [word for word in local if word is not None and word not in self.rows]:
-            self.add(missing)
-        all_rows = np.fromiter(map(self.rows.__getitem__, local), np.int64, len(local))
-        rows = all_rows[np.fromiter(map(local.__getitem__, words), np.int32, len(words))]
+        words = "".join(f"{line} {_LINE_END} " for line in lines).split(" ")[:-1]
+        rows = np.fromiter(map(self.rows.__getitem__, words), np.int64, len(words))
+        ends = np.flatnonzero(rows == 0)
+        known = len(self.lengths)
+        self.add(self.rows.new)
         lengths = self.lengths[rows]
         tokens = self.tokens[ragged_indices(self.starts[rows], lengths)]
         if len(self.rows) > TABLE_WORDS:
-            self.forget(missing, known)
-        first_words = np.cumsum([0, *counts[:-1]])
-        return tokens, np.add.reduceat(lengths, first_words) if lines else np.empty(0, np.int64)
-
-    def split(self, line: str) -> list[str]:
-        """The words that a line's subwords can be put together from; a line with odd spaces is one `word`."""
-        if not line:
-            return []
-        if line[0] == " " or line[-1] == " " or "  " in line or SPACE in line:
-            return [line]
-        return line.split(" ")
+            self.forget(self.rows.new, known)
+        self.rows.new = []
+        line_ends = np.cumsum(lengths)[ends]
+        return tokens, np.diff(line_ends, prepend=0)
 
     def add(self, words: list[str]) -> None:
-        first = len(self.rows)
-        self.rows.update({word: first + i for i, word in enumerate(words)})
+        if not words:
+            return
         encoded = self.subwords.encode_words(words)
-        lengths = np.array([len(tokens) for tokens in encoded], np.int64)
-        flat = np.array([token for tokens in encoded for token in tokens], np.int32)
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        flat = np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum()))
         starts = len(self.tokens) + np.cumsum(lengths) - lengths
         self.tokens = np.concatenate([self.tokens, flat])
         self.lengths = np.concatenate([self.lengths, lengths])
@@ -205,10 +209,11 @@ class _Table:
 
     def forget(self, words: list[str], known: int) -> None:
         """Remove the words added last: the table is full, and those met first are the frequent ones."""
-        for word in words:
-            del self.rows[word]
-        self.tokens = self.tokens[: self.starts[known]].copy()
-        self.lengths, self.starts = self.lengths[:known].copy(), self.starts[:known].copy()
+        if words:
+            for word in words:
+                del self.rows[word]
+            self.tokens = self.tokens[: self.starts[known]].copy()
+            self.lengths, self.starts = self.lengths[:known].copy(), self.starts[:known].copy()
 
 
 def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
