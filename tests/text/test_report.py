@@ -153,7 +153,7 @@ def test_the_report_for_a_person_names_what_was_dropped(prepared: Prepared):
     show_report(prepared.report, file)
     lines = file.getvalue().splitlines()
     read, kept = (sum(entry[name] for entry in prepared.report["inputs"]) for name in ("read", "kept"))
-    assert lines[0] == f"read {read:,} pairs, kept {kept:,} ({kept / read:.1%})"
+    assert lines[0] == f"read {read:,} pairs, kept {kept:,} ({kept / read:.1%}), split 30 off as dev set"
     for title in ("dropped", "changed"):
         for name, entry in prepared.report[title].items():
             assert [line for line in lines if line.split()[:1] == [title] and f" {name}: {entry['means']}" in line]

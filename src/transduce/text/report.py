@@ -117,7 +117,9 @@ def show_report(report: dict[str, Any], file: TextIO) -> None:
     def say(line: str = "") -> None:
         print(line, file=file)
 
-    say(f"read {read:,} pairs, kept {kept:,} ({kept / max(1, read):.1%})")
+    dev = sum(entry["dev"] for entry in report["inputs"])
+    split_off = f", split {dev:,} off as dev set" if dev else ""
+    say(f"read {read:,} pairs, kept {kept:,} ({kept / max(1, read):.1%}){split_off}")
     for title, section in (("changed", report["changed"]), ("dropped", report["dropped"])):
         for name, entry in section.items():
             if not entry["pairs"]:
