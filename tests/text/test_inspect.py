@@ -166,7 +166,7 @@ def test_the_report(out: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["inspect", str(out), "--report", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == DataSet.open(out).report()
     assert main(["inspect", str(out), "--report"]) == 0
-    assert capsys.readouterr().out.startswith("read 701 pairs, kept 671 (95.7%)\n")
+    assert capsys.readouterr().out.startswith("read 701 pairs, kept 671 (95.7%), split 30 off as dev set\n")
 
 
 def test_tokens_outside_the_vocabulary_are_an_error(out: Path, capsys: pytest.CaptureFixture[str]):
