@@ -18,7 +18,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
-def sessions() -> Iterator[tuple[str, list[str]]]:
+def shown_commands() -> Iterator[tuple[str, list[str]]]:
     """Each command of the console blocks, with the lines shown under it."""
     for block in blocks("console"):
         command, shown = "", []
@@ -48,7 +48,7 @@ def test_commands_print_what_is_shown(
 ) -> None:
     monkeypatch.chdir(folder)
     ran = 0
-    for command, shown in sessions():
+    for command, shown in shown_commands():
         verb, *arguments = shlex.split(command.split("|")[0])
         assert verb == "transduce"
         code = main(arguments)
