@@ -131,12 +131,6 @@ class Subwords:
             tokens += self._space + self._inner.encode(fragment)
         return tokens
 
-    def encode_words(self, words: list[str]) -> list[list[int]]:
-        """The token ids of many texts; faster than one by one."""
-        if any(SPACE in word for word in words):
-            return [self.encode(word) for word in words]
-        return self.processor.encode(words, num_threads=1)
-
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of token ids; begin, end and padding are left out."""
         return self.processor.decode([int(token) for token in tokens])
@@ -199,7 +193,7 @@ class _Table:
     def add(self, words: list[str]) -> None:
         if not words:
             return
-        encoded = self.subwords.encode_words(words)
+        encoded = self.subwords.processor.encode(words, num_threads=1)
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum()))
         starts = len(self.tokens) + np.cumsum(lengths) - lengths
