@@ -13,7 +13,7 @@ import transduce
 SOURCE = Path(transduce.__file__).parent
 # In the order in which data flows; a module may import only what stands before it, or beside it in the same room.
 ROOMS = ["ground", "text", "door"]
-GROUND = {"errors", "version", "strict", "config", "presets", "progress"}
+GROUND = {"errors", "version", "disk", "strict", "config", "presets", "progress"}
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
 

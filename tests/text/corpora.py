@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from transduce import disk
 from transduce.cli import main
 from transduce.text import numbers, shards
 from transduce.text.shards import DataSet
@@ -68,7 +69,7 @@ def snapshot(folder: Path) -> dict[str, bytes] | None:
     """Every file of a folder with its bytes, but for the lock; nothing where there is no folder."""
     if not folder.exists():
         return None
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != shards.LOCK)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != disk.LOCK)
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from corpora import DEV, TEST, TRAIN, Pairs, aligned, by_flag, prepare_at, small_corpus, snapshot, texts, write
 
+from transduce import disk
 from transduce.strict import to_dict
 from transduce.text import corpus, numbers, shards
 from transduce.text.inputs import PrepareConfig
@@ -274,7 +275,7 @@ def test_the_manifest_counts_and_checks_and_holds_every_setting(tmp_path: Path, 
     assert manifest["config"] == to_dict(config)
     assert manifest["format"] == shards.FORMAT
     assert manifest["inputs"][0]["files"] == {
-        str(path): shards.describe_file(path) for path in (tmp_path / "train.en", tmp_path / "train.de")
+        str(path): disk.describe_file(path) for path in (tmp_path / "train.en", tmp_path / "train.de")
     }
     assert set(data.files()) == {path.name for path in data.parts.iterdir()}
     assert list(data.verify()) == []

@@ -223,6 +223,7 @@ def test_the_largest_vocabulary_that_is_named_is_possible(
 
 DIE = """
 import os, pathlib, signal, sys
+import transduce.disk as disk
 import transduce.text.prepare as prepare, transduce.text.spool as spool, transduce.text.shards as shards
 from transduce.cli import main
 
@@ -236,7 +237,7 @@ MOMENTS = [
     "spool.Spool.append",
     "prepare.learn",
     "shards.SplitWriter.append",
-    "shards.write_json",
+    "disk.write_json",
     "pathlib.Path.rename",
     "os.replace",
 ]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transduce import disk
 from transduce.cli import main
 from transduce.errors import DataError
 from transduce.text import numbers, shards
@@ -75,7 +76,7 @@ def test_a_shard_is_closed_when_it_is_full_and_blocks_stay_whole(tmp_path: Path)
     assert names == {path.name for path in tmp_path.iterdir()}
     assert len(names) == 3 * 4
     for shard in entry["shards"]:
-        assert shard["files"] == {name: shards.describe_file(tmp_path / name) for name in shard["files"]}
+        assert shard["files"] == {name: disk.describe_file(tmp_path / name) for name in shard["files"]}
 
 
 @pytest.mark.parametrize(("size", "bits"), [(65_535, 16), (65_536, 16), (65_537, 32)])

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from transduce.disk import describe_file
 from transduce.errors import DataError
 from transduce.strict import Settings, to_dict
 from transduce.text.clean import VERSION, CleanConfig
 from transduce.text.corpus import Input, find_format, read_blocks
-from transduce.text.shards import FORMAT, describe_file
+from transduce.text.shards import FORMAT
 from transduce.text.subwords import SubwordsConfig
 
 ROLES = ("", "dev_", "test_")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from transduce import disk
 from transduce.errors import DataError
 from transduce.progress import show_progress
 from transduce.strict import literal, to_dict
@@ -117,14 +118,14 @@ class _Preparation:
             models = self.learn_subwords(train, selection.verdicts)
             manifest = self.encode(train, dev, selection, models)
         self.report.finish(selection, manifest["splits"])
-        shards.write_json(self.folder / "report.json", self.report.to_dict())
+        disk.write_json(self.folder / "report.json", self.report.to_dict())
         extra = {"report.json", *manifest["subwords"].values()}
         if self.dropped:
-            shards.sync_file(self.folder / "dropped.tsv.gz")
+            disk.sync_file(self.folder / "dropped.tsv.gz")
             extra.add("dropped.tsv.gz")
         for spool in (train, dev, test):
             spool.path.unlink(missing_ok=True)
-        manifest["files"] = {name: shards.describe_file(self.folder / name) for name in sorted(extra)}
+        manifest["files"] = {name: disk.describe_file(self.folder / name) for name in sorted(extra)}
         return manifest
 
     def clean(
@@ -205,7 +206,7 @@ class _Preparation:
             side: "subwords.model" if self.config.subwords.joint else f"{side}.model" for side in SIDES
         }
         for side in SIDES:
-            shards.write_synced(self.folder / names[side], models[side].model)
+            disk.write_synced(self.folder / names[side], models[side].model)
         vocabularies: dict[Side, int] = {side: len(models[side]) for side in SIDES}
         ranges = [[0, 0] for _ in train.inputs]
         with ExitStack() as stack:

@@ -7,7 +7,6 @@
 Arrays are plain `.npy` files: `numpy.load(path, mmap_mode="r")` reads them without transduce.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -21,16 +20,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from transduce.disk import LOCK, describe_file, lock, sync_folder, write_json
 from transduce.errors import DataError
 from transduce.text.subwords import Subwords, ragged_indices
 
 FORMAT = 1
 SHARD_PAIRS = 1_000_000
-LOCK = ".lock"
 HEADER = 128  # bytes of a .npy header for any one-dimensional array
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 MANIFEST_KEYS = {"format", "fingerprint", "made_from", "inputs", "subwords", "splits", "files", "parts"}
+_BUSY = "another prepare is writing this data set; wait for it to end"
 _OWN_NAME = re.compile(r"\..*|manifest\.json(\.new)?|parts-\d+")
 
 
@@ -115,35 +115,12 @@ class SplitWriter:
         return {"pairs": self.pairs, **totals, "shards": self.shards}
 
 
-def describe_file(path: Path) -> dict[str, Any]:
-    """A file's size and checksum."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a file so that it is on the disk when this returns."""
-    path.write_bytes(data)
-    sync_file(path)
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write JSON so that it is on the disk when this returns; names of files that are not Unicode are escaped."""
-    write_synced(path, json.dumps(value, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
-
-
-def sync_file(path: Path) -> None:
-    """Wait until a file is on the disk."""
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
-
-
 @contextmanager
 def replace_data(out: Path) -> Iterator[Path]:
     """Give a folder to write a new data set's parts into; `commit` makes it the data set. Failure leaves nothing."""
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     out.mkdir(parents=True, exist_ok=True)
-    with _lock(out):
+    with lock(out, _BUSY):
         _remove_leftovers(out)
         partial = out / f".partial-{os.getpid()}"
         partial.mkdir()
@@ -163,18 +140,18 @@ def commit(out: Path, partial: Path, manifest: dict[str, Any]) -> None:
     # No number comes back, so that a reader of the old manifest never finds new parts in the place of its own.
     number = 1 + max((int(old.name[6:]) for old in out.glob("parts-*") if _OWN_NAME.fullmatch(old.name)), default=0)
     parts = out / f"parts-{number}"
-    _sync_folder(partial)
+    sync_folder(partial)
     partial.rename(parts)
-    _sync_folder(out)
+    sync_folder(out)
     write_json(out / "manifest.json.new", {**manifest, "parts": parts.name})
     os.replace(out / "manifest.json.new", out / "manifest.json")
     with suppress(OSError):  # from here on this is the data set, synced or not
-        _sync_folder(out)
+        sync_folder(out)
 
 
 def tidy(out: Path) -> None:
     """Remove what a run that was killed has left, unless one is at work now or the folder cannot be written."""
-    with suppress(DataError, OSError), _lock(out):
+    with suppress(DataError, OSError), lock(out, _BUSY):
         _remove_leftovers(out)
 
 
@@ -198,35 +175,6 @@ def _remove_leftovers(out: Path) -> None:
     for leftover in leftovers:
         shutil.rmtree(leftover, ignore_errors=True)
     (out / "manifest.json.new").unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-@contextmanager
-def _lock(out: Path) -> Iterator[None]:
-    """One writer at a time; the system frees the lock when its holder ends, however it ends."""
-    with (out / LOCK).open("w") as file:
-        try:
-            if os.name == "posix":
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            else:
-                import msvcrt
-
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
-        except OSError as error:
-            if os.name == "posix" and not isinstance(error, BlockingIOError):  # such as a disk that cannot lock
-                raise
-            raise DataError(f"{out}: another prepare is writing this data set; wait for it to end") from error
-        yield
 
 
 @dataclass(frozen=True)
