@@ -12,7 +12,7 @@ import transduce
 
 SOURCE = Path(transduce.__file__).parent
 # In the order in which data flows; a module may import only what stands before it, or beside it in the same room.
-ROOMS = ["ground", "text", "door"]
+ROOMS = ["ground", "text", "model", "decoding", "scoring", "training", "door"]
 GROUND = {"errors", "version", "disk", "strict", "config", "presets", "progress"}
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
@@ -65,7 +65,7 @@ def test_modules_of_a_room_do_not_go_in_circles() -> None:
     for name in graph:
         if not name.endswith("__init__"):
             visit(name, ())
-    assert len(done) >= len(MODULES) - 2
+    assert len(done) >= sum(path.name != "__init__.py" for path in MODULES)
 
 
 def test_the_public_names_are_there_and_no_others() -> None:

@@ -24,6 +24,8 @@ S = TypeVar("S", bound="Settings")
 VERBS = {
     "prepare": "Clean a corpus, learn its subwords and write it as a data set.",
     "inspect": "Show what a data set holds, and what was dropped from its corpus and why.",
+    "train": "Train a model on a data set; stop and resume at any time.",
+    "average": "Average the weights of checkpoints into one model.",
     "presets": "List the paper's models, or print the settings of one as TOML.",
     "doctor": "Show what this machine has and can do, as a bug report needs it.",
 }
@@ -68,6 +70,10 @@ def run(argv: list[str]) -> int:
             prepare(rest)
         case ["inspect", *rest]:
             inspect(rest)
+        case ["train", *rest]:
+            return train(rest)
+        case ["average", *rest]:
+            average(rest)
         case ["presets", *rest]:
             presets(rest)
         case ["doctor", *rest]:
@@ -127,6 +133,70 @@ def inspect(argv: list[str]) -> None:
     else:
         found = text.inspect(data, given.examples)
         _print_json(found) if given.json else text.show_inspection(found)
+
+
+def train(argv: list[str]) -> int:
+    """Resolve the settings, train, and print how it ended."""
+    from transduce.config import Config
+    from transduce.flags import add_settings
+    from transduce.presets import get
+
+    parser = _parser("train", "DATA --out RUN [flags]", "data/en-de --preset base --out runs/base --for 25m")
+    parser.add_argument("data", metavar="DATA", help="data set made by transduce prepare")
+    parser.add_argument("--out", metavar="RUN", required=True, help="folder of the run: its checkpoints, log and model")
+    parser.add_argument("--preset", metavar="NAME", default="base", help="settings to begin with (default base)")
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings laid over them; flags override it")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in RUN, if there is one")
+    parser.add_argument("--from", metavar="RUN", dest="start", help="begin with the weights of another run or model")
+    parser.add_argument("--for", metavar="TIME", dest="time", help="stop after so long: 90s, 25m, 1h30m")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
+    add_settings(parser, Config)
+    given, flags = parser.parse(argv)
+    config = _resolve(get(given.preset).config, given.config, flags)
+
+    from transduce.training.run import Request, run_training
+    from transduce.training.stopping import parse_duration
+
+    outcome = run_training(
+        Request(
+            data=_path(given.data),
+            out=_path(given.out),
+            config=config,
+            resume=given.resume,
+            start=_path(given.start) if given.start else None,
+            seconds=parse_duration(given.time) if given.time else None,
+            device=given.device,
+        )
+    )
+    for name, text in outcome.summary:
+        print(f"{name}: {text}")
+    return outcome.exit_code
+
+
+def average(argv: list[str]) -> None:
+    """Find the checkpoints and write their mean."""
+    parser = _parser("average", "RUN … [flags]", "runs/base --last 5")
+    parser.add_argument("models", metavar="RUN", nargs="+", help="a run, or two and more checkpoints or models")
+    parser.add_argument("--last", metavar="N", type=int, help="the last N checkpoints of the run (default 5)")
+    parser.add_argument("--best", metavar="N", type=int, help="the N best checkpoints of the run on the dev set")
+    parser.add_argument("--by", choices=["loss", "bleu"], default="loss", help="what is best (default loss)")
+    parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default RUN/model)")
+    given, _ = parser.parse(argv)
+
+    from transduce.training.averaging import average, choose_checkpoints
+
+    paths = [_path(model) for model in given.models]
+    if len(paths) == 1:
+        folders = choose_checkpoints(paths[0], last=given.last, best=given.best, by=given.by)
+        out = _path(given.out) if given.out else paths[0] / "model"
+    elif given.last or given.best:
+        raise UsageError("--last and --best choose among the checkpoints of one run; name one run, or no such flag")
+    elif not given.out:
+        raise UsageError("several models need a folder for their mean; give --out MODEL")
+    else:
+        folders, out = paths, _path(given.out)
+    average(folders, out)
+    print(f"{out}: the mean of {', '.join(folder.name for folder in folders)}")
 
 
 def presets(argv: list[str]) -> None:

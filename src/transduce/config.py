@@ -1,5 +1,6 @@
 """The settings of the model, its training and its search, with the paper's values as defaults."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -14,9 +15,15 @@ class ModelConfig(Settings):
     section: ClassVar[str] = "model"
 
     vocabulary: int = 37_000
-    """subwords shared by source and target (section 5.1)"""
+    """subwords shared by source and target (section 5.1); of the target alone where the source has its own"""
+    source_vocabulary: int | None = None
+    """subwords of the source where it has its own; off: shared"""
     layers: int = 6
     """layers of the encoder, and as many of the decoder: N"""
+    encoder_layers: int | None = None
+    """layers of the encoder, where they differ from the decoder's; off: layers"""
+    decoder_layers: int | None = None
+    """layers of the decoder, where they differ from the encoder's; off: layers"""
     d_model: int = 512
     """width of the embeddings and of every sub-layer's output"""
     d_ff: int = 2048
@@ -27,12 +34,28 @@ class ModelConfig(Settings):
     """width of a head's queries and keys; off: d_model / heads"""
     d_v: int | None = None
     """width of a head's values; off: d_model / heads"""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """how positions are encoded (section 3.5; learned is Table 3, row E)"""
+    attention: Literal["scaled", "unscaled", "additive"] = "scaled"
+    """how queries are compared with keys: dot products scaled by 1/sqrt(d_k), unscaled, or additive (section 3.2.1)"""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """how positions are encoded (section 3.5; learned is Table 3, row E; rotary turns queries and keys instead)"""
     max_positions: int = 1024
-    """longest sentence learned positions can hold; sinusoidal positions do not use it"""
+    """longest sentence learned positions can hold; the other kinds do not use it"""
+    norm: Literal["post", "pre"] = "post"
+    """layer norm after each sub-layer's sum, as in the paper, or before the sub-layer"""
+    activation: Literal["relu", "gelu", "swiglu"] = "relu"
+    """inside the feed-forward networks (equation 2); swiglu has a third matrix"""
+    tie: Literal["all", "output", "none"] = "all"
+    """which share one matrix: both embeddings and the output (section 3.4), target embedding and output, or none"""
     dropout: float = 0.1
     """dropout on every sub-layer's output and on the embeddings with their positions (section 5.4)"""
+    attention_dropout: float = 0.0
+    """dropout on the attention weights; the paper has none"""
+    feed_forward_dropout: float = 0.0
+    """dropout inside the feed-forward networks; the paper has none"""
+
+    def stacks(self) -> tuple[int, int]:
+        """Return the numbers of encoder and decoder layers in force."""
+        return self.encoder_layers or self.layers, self.decoder_layers or self.layers
 
     def head_widths(self) -> tuple[int, int]:
         """Return d_k and d_v in force: as given, or d_model / heads (section 3.2.2)."""
@@ -40,32 +63,51 @@ class ModelConfig(Settings):
         return self.d_k or share, self.d_v or share
 
     def parameters(self) -> int:
-        """Count the model's parameters; source, target and output share one embedding matrix (section 3.4)."""
+        """Count the model's parameters; shared matrices count once (section 3.4)."""
         d_k, d_v = self.head_widths()
+        encoder_layers, decoder_layers = self.stacks()
         # W^Q and W^K are d_model × h·d_k, W^V and W^O are d_model × h·d_v; no biases, as in the paper's equations.
-        attention = 2 * self.d_model * self.heads * (d_k + d_v)
-        feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
+        attention = 2 * self.d_model * self.heads * (d_k + d_v) + self.heads * d_k * (self.attention == "additive")
+        inner = 2 * self.d_ff if self.activation == "swiglu" else self.d_ff
+        feed_forward = (self.d_model + 1) * inner + (self.d_ff + 1) * self.d_model
         norm = 2 * self.d_model
         encoder_layer = attention + feed_forward + 2 * norm
         decoder_layer = 2 * attention + feed_forward + 3 * norm
-        embedding = self.vocabulary * self.d_model
+        final_norms = 2 * norm if self.norm == "pre" else 0
+        source = 0 if self.tie == "all" else self.source_vocabulary or self.vocabulary
+        output = self.vocabulary if self.tie == "none" else 0
+        embeddings = (self.vocabulary + source + output) * self.d_model
         positions = 2 * self.max_positions * self.d_model if self.positions == "learned" else 0
-        return embedding + positions + self.layers * (encoder_layer + decoder_layer)
+        return embeddings + positions + encoder_layers * encoder_layer + decoder_layers * decoder_layer + final_norms
 
     def problems(self) -> Iterator[str]:
-        yield from self.at_least(1, "vocabulary", "layers", "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions")
-        yield from self.fraction("dropout")
+        yield from self.at_least(1, "vocabulary", "source_vocabulary", "layers", "encoder_layers", "decoder_layers")
+        yield from self.at_least(1, "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions")
+        yield from self.fraction("dropout", "attention_dropout", "feed_forward_dropout")
         if self.d_model < 1 or self.heads < 1:
             return
-        if self.d_model % self.heads and None in (self.d_k, self.d_v):
-            divisors = [number for number in range(1, self.d_model + 1) if self.d_model % number == 0]
+        shared = None in (self.d_k, self.d_v)  # the heads share d_model
+        divided = not shared or self.d_model % self.heads == 0
+        if not divided:
+            small = [number for number in range(1, math.isqrt(self.d_model) + 1) if self.d_model % number == 0]
+            divisors = sorted({*small, *(self.d_model // number for number in small)})
             shown = sum(number < self.heads for number in divisors) + 1
             remedy = ", ".join(map(str, divisors[:shown])) + (", …" if shown < len(divisors) else "")
             yield f"model.heads = {self.heads} does not divide model.d_model = {self.d_model}; use {remedy}"
+        d_k = self.head_widths()[0]
+        if self.positions == "rotary" and (divided or self.d_k) and d_k > 0 and d_k % 2:
+            yield f"model.d_k = {d_k} is odd, and rotary positions turn pairs of numbers; use {d_k + 1}"
         if self.d_model % 2 and self.positions == "sinusoidal":
+            step = 2 * self.heads if shared and divided else 2
+            even = -(-self.d_model // step) * step
             yield (
                 f"model.d_model = {self.d_model} is odd, and sinusoidal positions are pairs of sine and cosine; "
-                f'use {self.d_model + 1}, or model.positions = "learned"'
+                f'use {even}, or model.positions = "learned"'
+            )
+        if self.tie == "all" and self.source_vocabulary not in (None, self.vocabulary):
+            yield (
+                f"model.source_vocabulary = {self.source_vocabulary} is not model.vocabulary = {self.vocabulary}, "
+                'and model.tie = "all" shares one matrix; use model.tie = "output"'
             )
 
 
@@ -114,28 +156,72 @@ class TrainingConfig(Settings):
 
     steps: int = 100_000
     """optimiser steps (section 5.2)"""
+    epochs: int | None = None
+    """stop after so many passes over the data, if that comes first"""
+    tokens: int | None = None
+    """stop after so many source and target tokens, if that comes first"""
+    patience: int | None = None
+    """stop after so many validations without a new best one"""
+    schedule: Literal["inverse-sqrt", "linear", "cosine"] = "inverse-sqrt"
+    """how the learning rate falls after the warm-up: as in equation 3, or to zero at the last step"""
     warmup_steps: int = 4000
     """steps over which the learning rate rises (equation 3)"""
+    peak_rate: float | None = None
+    """learning rate at the end of the warm-up; off: (d_model · warmup_steps)^-0.5, as in equation 3"""
     beta1: float = 0.9
     """Adam's decay of the mean gradient (section 5.3)"""
     beta2: float = 0.98
     """Adam's decay of the mean squared gradient (section 5.3)"""
     epsilon: float = 1e-9
     """Adam's guard against division by zero (section 5.3)"""
+    clip: float | None = None
+    """largest gradient norm; larger ones are scaled down to it; the paper has no such limit"""
     label_smoothing: float = 0.1
     """share of the target's probability spread over the vocabulary (section 5.4)"""
+    accumulate: int = 1
+    """pieces that each process computes its batch in, one after another, to need less memory"""
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    """arithmetic of the matrix products; weights are always kept in float32; auto: bf16 where the hardware has it"""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """whether torch compiles the model; auto: on GPUs it can compile for"""
+    sharded: bool = False
+    """split the weights over the processes (FSDP2), for models that do not fit one GPU"""
     average_checkpoints: int = 5
     """last checkpoints averaged into the final model (section 6.1)"""
-    checkpoint_minutes: float = 10.0
-    """minutes between checkpoints (section 6.1)"""
+    average_decay: float | None = None
+    """also keep an exponential moving average of the weights, with this decay, and validate and save that"""
+    checkpoint_minutes: float | None = 10.0
+    """minutes between checkpoints (section 6.1); each is validated first"""
+    checkpoint_steps: int | None = None
+    """steps between checkpoints, instead of minutes"""
+    keep_best: int = 1
+    """checkpoints kept for being the best ones on the dev set, besides the last ones"""
+    best_by: Literal["loss", "bleu"] = "loss"
+    """what makes a checkpoint the best: its plain loss or its greedy BLEU on the dev set"""
+    bleu_sentences: int = 1000
+    """most sentences of the dev set translated (greedily) for BLEU at each validation; 0: none"""
+    not_finite: Literal["stop", "skip"] = "stop"
+    """what to do with an update whose loss or gradient is not finite"""
+    freeze: tuple[str, ...] = ()
+    """weights that stay as they are, by name; * stands for anything, as in encoder.*"""
     seed: int = 1
     """seed of the initial weights, the order of batches and dropout"""
 
     def problems(self) -> Iterator[str]:
-        yield from self.at_least(1, "steps", "warmup_steps", "average_checkpoints")
-        yield from self.fraction("beta1", "beta2", "label_smoothing")
-        yield from self.above(0, "epsilon", "checkpoint_minutes")
-        yield from self.at_least(0, "seed")
+        yield from self.at_least(1, "steps", "epochs", "tokens", "patience", "warmup_steps", "accumulate")
+        yield from self.at_least(1, "average_checkpoints", "checkpoint_steps", "keep_best")
+        yield from self.fraction("beta1", "beta2", "label_smoothing", "average_decay")
+        yield from self.above(0, "epsilon", "checkpoint_minutes", "peak_rate", "clip")
+        yield from self.at_least(0, "seed", "bleu_sentences")
+        if self.checkpoint_minutes is None and self.checkpoint_steps is None:
+            yield "training.checkpoint_minutes and training.checkpoint_steps are both off; give one of them"
+        if self.best_by == "bleu" and self.bleu_sentences == 0:
+            yield 'training.best_by = "bleu" needs translations; use training.bleu_sentences = 1000'
+        if self.schedule != "inverse-sqrt" and self.warmup_steps >= self.steps:
+            yield (
+                f"training.warmup_steps = {self.warmup_steps} leaves no steps to fall in; "
+                f"use fewer than training.steps = {self.steps}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +64,28 @@ class Batch:
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {name: t.to(device, non_blocking=True) for name, t in tensors.items() if isinstance(t, Tensor)}
         return replace(self, **moved)
+
+    def split(self, pieces: int) -> list["Batch"]:
+        """The same sentences in at most so many batches of about equally many tokens, without padding behind them."""
+        ends = self.source_offsets[1 : self.sentences + 1].long() + self.target_offsets[1 : self.sentences + 1]
+        shares = torch.arange(1, pieces + 1) * (self.source_tokens + self.target_tokens) / pieces
+        cuts = sorted({0, *(torch.searchsorted(ends, shares.ceil().long()) + 1).clamp(max=self.sentences).tolist()})
+        return [self._cut(first, end) for first, end in pairwise(cuts)]
+
+    def _cut(self, first: int, end: int) -> "Batch":
+        sources, targets = self.source_offsets[first : end + 1], self.target_offsets[first : end + 1]
+        source, target = slice(int(sources[0]), int(sources[-1])), slice(int(targets[0]), int(targets[-1]))
+        return replace(
+            self,
+            source=self.source[source],
+            source_offsets=sources - sources[0],
+            target=self.target[target],
+            target_input=self.target_input[target],
+            target_offsets=targets - targets[0],
+            pairs=self.pairs[first:end],
+            source_tokens=source.stop - source.start,
+            target_tokens=target.stop - target.start,
+        )
 
     def pin(self) -> "Batch":
         """The same batch in memory that a GPU can copy from on its own."""
@@ -124,6 +147,11 @@ class Batches:
             Sampler(data, config.subword_dropout, seed) if config.subword_dropout and split == "train" else None
         )
         self._check_lengths()
+        # The longest sentence there can be: as in the data, or as long as sampling may make it.
+        self.longest: dict[Side, int] = {
+            side: tokens if self.sampler else int(self.lengths[side].max(initial=0))
+            for side, tokens in self.part_tokens.items()
+        }
         self._plans: dict[int, Plan] = {}
 
     def _check_lengths(self) -> None:
@@ -186,6 +214,11 @@ class Batches:
             offsets.append(end)
         offsets[-1] = min(offsets[-1], len(pairs))
         return np.array(offsets, np.int64)
+
+    def tokens(self, epoch: int, step: int) -> int:
+        """How many source and target tokens a whole batch has in the data set, before any are split anew."""
+        pairs = np.concatenate(self.plan(epoch).share(step, 0, 1))
+        return sum(int(lengths[pairs].sum(dtype=np.int64)) for lengths in self.lengths.values())
 
     def batch(self, epoch: int, step: int, share: int = 0) -> Batch:
         """One share of one batch."""

@@ -139,6 +139,11 @@ class Subwords:
         """The subwords of token ids, as a person can read them."""
         return [self.processor.id_to_piece(int(token)) for token in tokens]
 
+    def encode_piece(self, piece: str) -> list[int]:
+        """The token ids of a subword of another model, with its space before it if it has one."""
+        text = piece.replace(SPACE, " ")
+        return self.processor.encode(text[1:]) if text.startswith(" ") else self._inner.encode(text)
+
     def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encode many lines into one row of tokens, each line closed by END, and the lines' lengths."""
         # The table takes lines whose words are parted by one space each, as all are that were cleaned.

@@ -1,0 +1,290 @@
+"""Attention over rows of sentences without padding (section 3.2).
+
+A row holds all sentences of a batch back to back. `Spans` knows where each begins, and lets every query of a sentence
+see the keys of that sentence and no others. On any device it does so by bringing sentences of similar length together
+into small dense blocks (`plain`): that is the reference for every faster path.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from transduce.model.positions import rotate
+
+# In a block no sentence is shorter than this share of the longest; and a block has no more query-key pairs than this.
+SIMILAR = 0.7
+BLOCK_PAIRS = 1 << 21
+
+Weights = list[Tensor]  # of one layer: for each sentence (heads, query, key)
+
+
+class Choice(NamedTuple):
+    """Which rows to take, and which of the results are zeros instead."""
+
+    rows: Int[Tensor, " results"]
+    zeros: Int[Tensor, " some"]
+
+
+class Places:
+    """Where the tokens of a row stand in dense blocks, and back; `into` gives each place its token, or -1 for none."""
+
+    def __init__(self, into: Int[Tensor, " dense"], tokens: int, device: torch.device):
+        returns = torch.full((tokens + 1,), -1)
+        returns[into] = torch.arange(len(into))  # what stands nowhere goes to the end, which is cut off
+        self.into, self.returns = _choice(into, device), _choice(returns[:-1], device)
+
+    def spread(self, rows: Float[Tensor, " tokens *width"]) -> Float[Tensor, " dense *width"]:
+        """The row's tokens in their blocks, with zeros between."""
+        return _Gather.apply(rows, self.into, self.returns)  # pyright: ignore[reportReturnType]
+
+    def collect(self, dense: Float[Tensor, " dense *width"]) -> Float[Tensor, " tokens *width"]:
+        """The blocks' tokens in a row again, with zeros behind the last sentence."""
+        return _Gather.apply(dense, self.returns, self.into)  # pyright: ignore[reportReturnType]
+
+
+class _Gather(torch.autograd.Function):
+    """Rows by a choice, where `back` is the way back: so the gradient is a gather too, and nothing is summed."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, choice: Choice, back: Choice) -> Tensor:
+        ctx.back = back
+        return _take(rows, choice)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _take(gradient, ctx.back), None, None
+
+
+def _choice(places: Int[Tensor, " results"], device: torch.device) -> Choice:
+    return Choice(places.clamp(min=0).to(device), (places < 0).nonzero().flatten().to(device))
+
+
+def _take(rows: Tensor, choice: Choice) -> Tensor:
+    if len(rows) == 0:  # a batch without sentences has no blocks
+        return rows.new_zeros(len(choice.rows), *rows.shape[1:])
+    taken = rows.index_select(0, choice.rows)
+    return taken.index_fill_(0, choice.zeros, 0) if len(choice.zeros) else taken
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sentences of similar length: which they are, how long on both sides, and which keys are theirs."""
+
+    sentences: list[int]
+    query_lengths: list[int]
+    key_lengths: list[int]
+    mask: Bool[Tensor, "sentences 1 1 key"] | None  # True where a key is in its sentence; none where all of them are
+
+    def fold(self, dense: Float[Tensor, "dense heads d"]) -> Float[Tensor, "sentences heads row d"]:
+        """The dense rows of this block, a sentence to each line."""
+        return dense.unflatten(0, (len(self.sentences), -1)).transpose(1, 2)
+
+
+class Spans:
+    """Which keys each query may see: those of its own sentence, and if `causal` only those up to its own place."""
+
+    def __init__(
+        self,
+        query_offsets: Int[Tensor, " sentences+1"],
+        key_offsets: Int[Tensor, " sentences+1"],
+        *,
+        queries: int,
+        keys: int,
+        causal: bool = False,
+    ):
+        self.query_offsets, self.key_offsets = query_offsets, key_offsets
+        self.queries, self.keys, self.causal = queries, keys, causal
+
+    @cached_property
+    def _dense(self) -> tuple[list[Block], Places, Places]:
+        offsets = torch.stack((self.query_offsets, self.key_offsets)).cpu().long()
+        lengths = offsets.diff()
+        order = lengths.amax(0).argsort(descending=True, stable=True)
+        order = order[lengths[0, order] > 0]
+        device = self.query_offsets.device
+        blocks: list[Block] = []
+        into: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for chosen in _similar(order, lengths.amax(0)):
+            inside = torch.empty(0)
+            for side, first, many in zip(into, offsets, lengths):
+                steps = torch.arange(int(many[chosen].max()))
+                inside = steps < many[chosen, None]
+                side.append(torch.where(inside, first[chosen, None] + steps, -1).flatten())
+            # What a query of a causal block may see ends at its own place, so it never sees what lies behind the end.
+            mask = None if self.causal or bool(inside.all()) else inside[:, None, None, :].to(device)
+            query_lengths, key_lengths = lengths[:, chosen].tolist()
+            blocks.append(Block(chosen.tolist(), query_lengths, key_lengths, mask))
+        nothing = torch.empty(0, dtype=torch.long)
+        query_places, key_places = (
+            Places(torch.cat((nothing, *side)), tokens, device) for side, tokens in zip(into, (self.queries, self.keys))
+        )
+        return blocks, query_places, key_places
+
+    def attend(
+        self,
+        query: Float[Tensor, "query heads d_k"],
+        key: Float[Tensor, "key heads d_k"],
+        value: Float[Tensor, "key heads d_v"],
+        score: "Score",
+        *,
+        dropout: float = 0.0,
+        weights: list[Weights] | None = None,
+    ) -> Float[Tensor, "query heads d_v"]:
+        """Attention of every sentence; a list given as `weights` receives each sentence's (heads, query, key)."""
+        blocks, query_places, key_places = self._dense
+        query, key, value = query_places.spread(query), key_places.spread(key), key_places.spread(value)
+        query_sizes = [len(block.sentences) * max(block.query_lengths) for block in blocks]
+        key_sizes = [len(block.sentences) * max(block.key_lengths) for block in blocks]
+        parts = zip(blocks, query.split(query_sizes), key.split(key_sizes), value.split(key_sizes))
+        results: list[Tensor] = []
+        seen: Weights = [query.new_zeros(query.shape[1], 0, 0)] * (len(self.query_offsets) - 1)
+        for block, queries, keys, values in parts:
+            some: list[Tensor] = []
+            result = attend(
+                block.fold(queries),
+                block.fold(keys),
+                block.fold(values),
+                score,
+                mask=block.mask,
+                causal=self.causal,
+                dropout=dropout,
+                weights=None if weights is None else some,
+            )
+            results.append(result.transpose(1, 2).flatten(0, 1))
+            for share in some:
+                for place, sentence in enumerate(block.sentences):
+                    seen[sentence] = share[place, :, : block.query_lengths[place], : block.key_lengths[place]]
+        if weights is not None:
+            weights.append(seen)
+        return query_places.collect(torch.cat(results) if results else value)
+
+
+def _similar(order: Tensor, longer: Tensor) -> Iterator[Tensor]:
+    """Cut sentences, the longest first, into runs of similar length that are not too large together."""
+    lengths = longer[order].tolist()
+    first = 0
+    while first < len(lengths):
+        most = max(1, BLOCK_PAIRS // lengths[first] ** 2)
+        end = first + 1
+        while end < len(lengths) and end - first < most and lengths[end] >= SIMILAR * lengths[first]:
+            end += 1
+        yield order[first:end]
+        first = end
+
+
+class Score(nn.Module):
+    """How well a query and a key agree: dot products, scaled (equation 1) or not, or an additive network."""
+
+    def __init__(self, kind: Literal["scaled", "unscaled", "additive"], heads: int, d_k: int):
+        super().__init__()
+        self.scale = d_k**-0.5 if kind == "scaled" else 1.0
+        self.additive = nn.Parameter(torch.empty(heads, d_k)) if kind == "additive" else None
+
+    def forward(
+        self, query: Float[Tensor, "sentences heads query d_k"], key: Float[Tensor, "sentences heads key d_k"]
+    ) -> Float[Tensor, "sentences heads query key"]:
+        if self.additive is None:
+            return query @ key.transpose(-1, -2) * self.scale
+        # v · tanh(W q + U k), of Bahdanau et al. 2015; W^Q and W^K are the W and U.
+        return torch.einsum("shqkd,hd->shqk", (query[..., :, None, :] + key[..., None, :, :]).tanh(), self.additive)
+
+
+def attend(
+    query: Float[Tensor, "sentences heads query d_k"],
+    key: Float[Tensor, "sentences heads key d_k"],
+    value: Float[Tensor, "sentences heads key d_v"],
+    score: Score,
+    *,
+    mask: Bool[Tensor, "sentences 1 #query key"] | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    weights: list[Tensor] | None = None,
+) -> Float[Tensor, "sentences heads query d_v"]:
+    """softmax(score(Q, K)) V (equation 1) on dense blocks; a list given as `weights` receives the softmax."""
+    if weights is None and score.additive is None:
+        return functional.scaled_dot_product_attention(
+            query, key, value, mask, dropout, is_causal=causal, scale=score.scale
+        )
+    scores = score(query, key)
+    if causal:
+        may = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        mask = may if mask is None else mask & may
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    share = scores.softmax(-1)
+    if weights is not None:
+        weights.append(share)
+    return functional.dropout(share, dropout, training=dropout > 0) @ value
+
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (section 3.2.2)."""
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_k: int,
+        d_v: int,
+        kind: Literal["scaled", "unscaled", "additive"] = "scaled",
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.heads, self.widths, self.dropout = heads, (heads * d_k, heads * d_k, heads * d_v), dropout
+        # W^Q, W^K and W^V of all heads, one below the other: self-attention multiplies by all three at once.
+        self.projection = nn.Parameter(torch.empty(sum(self.widths), d_model))
+        self.output = nn.Parameter(torch.empty(d_model, heads * d_v))
+        self.score = Score(kind, heads, d_k)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw W^Q, W^K, W^V and W^O each as Glorot and Bengio (2010) do."""
+        for weight in (*self.projection.split(self.widths), self.output):
+            nn.init.xavier_uniform_(weight)
+        if self.score.additive is not None:
+            nn.init.xavier_uniform_(self.score.additive)
+
+    def forward(
+        self,
+        x: Float[Tensor, "query d_model"],
+        memory: Float[Tensor, "key d_model"] | None,
+        spans: Spans,
+        *,
+        turn: Float[Tensor, "2 query half"] | None = None,
+        weights: list[Weights] | None = None,
+    ) -> Float[Tensor, "query d_model"]:
+        """Attend from x to memory, or to x itself; `turn` gives rotary positions."""
+        if memory is None:
+            query, key, value = self.project(x)
+        else:
+            query, (key, value) = self.project_query(x), self.project_memory(memory)
+        if turn is not None:
+            query, key = rotate(query, turn), rotate(key, turn)
+        dropout = self.dropout if self.training else 0.0
+        return self.combine(spans.attend(query, key, value, self.score, dropout=dropout, weights=weights))
+
+    def project(self, x: Float[Tensor, "tokens d_model"]) -> list[Float[Tensor, "tokens heads d"]]:
+        """Queries, keys and values of the same tokens."""
+        return [self._split(part) for part in functional.linear(x, self.projection).split(self.widths, -1)]
+
+    def project_query(self, x: Float[Tensor, "query d_model"]) -> Float[Tensor, "query heads d_k"]:
+        """Queries alone."""
+        return self._split(functional.linear(x, self.projection[: self.widths[0]]))
+
+    def project_memory(self, memory: Float[Tensor, "key d_model"]) -> list[Float[Tensor, "key heads d"]]:
+        """Keys and values of what is attended to."""
+        both = functional.linear(memory, self.projection[self.widths[0] :])
+        return [self._split(part) for part in both.split(self.widths[1:], -1)]
+
+    def combine(self, heads: Float[Tensor, "query heads d_v"]) -> Float[Tensor, "query d_model"]:
+        """W^O over the concatenated heads."""
+        return functional.linear(heads.flatten(-2), self.output)
+
+    def _split(self, x: Float[Tensor, "tokens width"]) -> Float[Tensor, "tokens heads d"]:
+        return x.unflatten(-1, (self.heads, -1))

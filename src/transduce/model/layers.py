@@ -1,0 +1,108 @@
+"""The layers of the encoder and the decoder (sections 3.1 and 3.3)."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from transduce.config import ModelConfig
+from transduce.model.attention import MultiHeadAttention, Spans, Weights
+
+
+class FeedForward(nn.Module):
+    """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), or with another activation in the middle."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Literal["relu", "gelu", "swiglu"], dropout: float):
+        super().__init__()
+        self.activation, self.dropout = activation, nn.Dropout(dropout)
+        # SwiGLU (Shazeer 2020) has a second inner matrix, whose output gates the first's.
+        self.inner = nn.Linear(d_model, 2 * d_ff if activation == "swiglu" else d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+
+    def reset_parameters(self) -> None:
+        """Draw the matrices as Glorot and Bengio (2010) do; biases are 0."""
+        for weight in (*self.inner.weight.split(self.outer.in_features), self.outer.weight):
+            nn.init.xavier_uniform_(weight)
+        nn.init.zeros_(self.inner.bias)
+        nn.init.zeros_(self.outer.bias)
+
+    def forward(self, x: Float[Tensor, "tokens d_model"]) -> Float[Tensor, "tokens d_model"]:
+        inner = self.inner(x)
+        match self.activation:
+            case "relu":
+                inner = functional.relu(inner)
+            case "gelu":
+                inner = functional.gelu(inner)
+            case "swiglu":
+                inner, gate = inner.chunk(2, -1)
+                inner = functional.silu(inner) * gate
+        return self.outer(self.dropout(inner))
+
+
+class Residual(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))) (section 3.1), or with the norm before the sub-layer."""
+
+    def __init__(self, d_model: int, dropout: float, norm: Literal["post", "pre"]):
+        super().__init__()
+        self.norm, self.dropout, self.pre = nn.LayerNorm(d_model), nn.Dropout(dropout), norm == "pre"
+
+    def forward(
+        self, x: Float[Tensor, "tokens d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "tokens d_model"]:
+        if self.pre:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then a feed-forward network."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.self_attention = make_attention(config)
+        self.self_residual = Residual(config.d_model, config.dropout, config.norm)
+        self.feed_forward = make_feed_forward(config)
+        self.feed_forward_residual = Residual(config.d_model, config.dropout, config.norm)
+
+    def forward(
+        self, x: Float[Tensor, "source d_model"], spans: Spans, turn: Tensor | None, weights: list[Weights] | None
+    ) -> Float[Tensor, "source d_model"]:
+        x = self.self_residual(x, lambda x: self.self_attention(x, None, spans, turn=turn, weights=weights))
+        return self.feed_forward_residual(x, self.feed_forward)
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the encoder's output, then a feed-forward network."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.self_attention = make_attention(config)
+        self.self_residual = Residual(config.d_model, config.dropout, config.norm)
+        self.cross_attention = make_attention(config)
+        self.cross_residual = Residual(config.d_model, config.dropout, config.norm)
+        self.feed_forward = make_feed_forward(config)
+        self.feed_forward_residual = Residual(config.d_model, config.dropout, config.norm)
+
+    def forward(
+        self,
+        x: Float[Tensor, "target d_model"],
+        attend_self: Callable[[Tensor], Tensor],
+        attend_memory: Callable[[Tensor], Tensor],
+    ) -> Float[Tensor, "target d_model"]:
+        """The two kinds of attention are given as functions: over whole sentences, or one token at a time."""
+        x = self.self_residual(x, attend_self)
+        x = self.cross_residual(x, attend_memory)
+        return self.feed_forward_residual(x, self.feed_forward)
+
+
+def make_attention(config: ModelConfig) -> MultiHeadAttention:
+    """Multi-head attention of the configured sizes."""
+    d_k, d_v = config.head_widths()
+    return MultiHeadAttention(config.d_model, config.heads, d_k, d_v, config.attention, config.attention_dropout)
+
+
+def make_feed_forward(config: ModelConfig) -> FeedForward:
+    """A feed-forward network of the configured sizes."""
+    return FeedForward(config.d_model, config.d_ff, config.activation, config.feed_forward_dropout)

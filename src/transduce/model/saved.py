@@ -1,0 +1,203 @@
+"""A model on disk: a folder with its settings (JSON), its weights (safetensors) and its subwords, all checksummed.
+
+    MODEL/manifest.json       what the folder holds, with checksums; written last
+    MODEL/config.json         the settings, as `strict.to_dict` writes them
+    MODEL/model.safetensors   the weights in float32
+    MODEL/subwords.model      or source.model and target.model
+
+A folder is written under a temporary name, synced and renamed: it is whole or not there. Nothing in it is pickled.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from transduce import strict
+from transduce.config import Config
+from transduce.disk import describe_file, sync_file, sync_folder, write_json, write_synced
+from transduce.errors import DataError
+from transduce.model.transformer import Transformer
+from transduce.text.subwords import Subwords
+from transduce.version import __version__
+
+FORMAT = 1
+MANIFEST, CONFIG, WEIGHTS = "manifest.json", "config.json", "model.safetensors"
+Vocabularies = Mapping[Any, Subwords]  # source and target; one object for both where they share it
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model read from disk."""
+
+    folder: Path
+    config: Config
+    model: Transformer
+    subwords: dict[str, Subwords]
+    about: dict[str, Any]
+
+
+def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary folder, then sync and rename it; an old folder of the name is replaced."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.parent / f".partial-{folder.name}-{os.getpid()}"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        write(partial)
+        sync_folder(partial)
+        if folder.exists():
+            old = folder.parent / f".old-{folder.name}-{os.getpid()}"
+            folder.rename(old)
+            partial.rename(folder)
+            shutil.rmtree(old)
+        else:
+            partial.rename(folder)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors as safetensors and sync them."""
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    sync_file(path)
+
+
+def write_model(
+    folder: Path,
+    config: Config,
+    weights: Mapping[str, Tensor],
+    subwords: Vocabularies,
+    about: Mapping[str, Any],
+    resume: Mapping[str, Any] | None = None,
+) -> None:
+    """Fill a folder with a model; `about` says where it comes from, `resume` describes files that may be removed."""
+    joint = subwords["source"] is subwords["target"]
+    names = {side: "subwords.model" if joint else f"{side}.model" for side in ("source", "target")}
+    for side, name in names.items():
+        write_synced(folder / name, subwords[side].model)
+    write_json(folder / CONFIG, strict.to_dict(config))
+    write_tensors(folder / WEIGHTS, weights)
+    files = {name: describe_file(folder / name) for name in sorted({*names.values(), CONFIG, WEIGHTS})}
+    manifest = {"format": FORMAT, "transduce": __version__, "subwords": names, "about": about, "files": files}
+    write_json(folder / MANIFEST, {**manifest, "resume": resume or {}})
+
+
+def save_model(
+    folder: Path, config: Config, weights: Mapping[str, Tensor], subwords: Vocabularies, about: Mapping[str, Any]
+) -> None:
+    """Write a model's folder, all or nothing."""
+    write_folder(folder, lambda partial: write_model(partial, config, weights, subwords, about))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read what a model's folder holds."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{folder}: holds no model; name a folder made by transduce train") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable ({error}); the model is damaged") from error
+    if not isinstance(manifest, dict) or not {"format", "subwords", "files", "about"} <= manifest.keys():
+        raise DataError(f"{path}: not the manifest of a model; name a folder made by transduce train")
+    if manifest["format"] != FORMAT:
+        raise DataError(f"{path}: written in format {manifest['format']}, this version reads {FORMAT}")
+    return manifest
+
+
+def find_damage(folder: Path, manifest: Mapping[str, Any]) -> str | None:
+    """Compare every file with its checksum; return what is wrong with the first that differs."""
+    for name, wanted in manifest["files"].items():
+        try:
+            if describe_file(folder / name) != wanted:
+                return f"{folder / name}: its bytes are not those that were written"
+        except OSError as error:
+            return f"{folder / name}: cannot be read ({error.strerror})"
+    return None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: not readable as safetensors ({error})") from error
+
+
+def read_config(folder: Path) -> Config:
+    """Read the settings of a model through the strict reader."""
+    path = folder / CONFIG
+    try:
+        return strict.from_dict(Config, json.loads(path.read_text(encoding="utf-8")), str(path))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable ({error})") from error
+
+
+def read_subwords(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Subwords]:
+    """Read the subword models; one object for both sides where they share it."""
+    names = manifest["subwords"]
+    source = Subwords.load(folder / names["source"])
+    target = source if names["source"] == names["target"] else Subwords.load(folder / names["target"])
+    return {"source": source, "target": target}
+
+
+def find_model(path: Path) -> Path:
+    """Return the model's folder: the path itself, a run's finished model, or else its best or last checkpoint."""
+    if (path / MANIFEST).exists():
+        return path
+    if (path / "model" / MANIFEST).exists():
+        return path / "model"
+    checkpoints = sorted(path.glob(f"checkpoints/step-*/{MANIFEST}"))
+    if not checkpoints:
+        what = "holds no model" if path.is_dir() else "does not exist"
+        raise DataError(f"{path}: {what}; name a run, a checkpoint or a model made by transduce train")
+    best = [manifest.parent for manifest in checkpoints if _is_best(manifest.parent)]
+    return (best or [checkpoints[-1].parent])[-1]
+
+
+def _is_best(folder: Path) -> bool:
+    with suppress(DataError):
+        return bool(read_manifest(folder)["about"].get("best"))
+    return False
+
+
+def load_model(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
+    """Load a model from its folder, a checkpoint or a run."""
+    folder = find_model(Path(path))
+    manifest = read_manifest(folder)
+    if damage := find_damage(folder, manifest):
+        raise DataError(f"{damage}; the model is damaged")
+    config = read_config(folder)
+    model = Transformer(config.model)
+    weights = read_tensors(folder / WEIGHTS)
+    fill(model, weights, str(folder / WEIGHTS))
+    subwords = read_subwords(folder, manifest)
+    return Loaded(folder, config, model.to(device).eval(), subwords, manifest["about"])
+
+
+def fill(model: Transformer, weights: Mapping[str, Tensor], origin: str) -> None:
+    """Put weights into a model; any that are missing, left over or of another shape are named."""
+    own = dict(model.named_parameters())
+    problems = [f"{name} is missing" for name in own.keys() - weights.keys()]
+    problems += [f"{name} is not in the model" for name in weights.keys() - own.keys()]
+    problems += [
+        f"{name} has shape {tuple(weights[name].shape)}, the model has {tuple(parameter.shape)}"
+        for name, parameter in own.items()
+        if name in weights and weights[name].shape != parameter.shape
+    ]
+    if problems:
+        raise DataError("\n".join(f"{origin}: {problem}" for problem in sorted(problems)))
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(weights[name])

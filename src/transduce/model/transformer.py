@@ -1,0 +1,135 @@
+"""The Transformer (section 3, Figure 1), on rows of sentences without padding."""
+
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from transduce.config import ModelConfig
+from transduce.model.attention import MultiHeadAttention, Spans, Weights
+from transduce.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from transduce.model.positions import rotations, sinusoids, token_positions
+
+Side = Literal["source", "target"]
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder; sentence i of a row is `row[offsets[i]:offsets[i + 1]]`."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = config
+        encoder_layers, decoder_layers = config.stacks()
+        # Section 3.4: one matrix for both embeddings and the output, unless the settings say otherwise.
+        self.embedding = nn.Embedding(config.vocabulary, config.d_model)
+        if config.tie != "all":
+            self.source_embedding = nn.Embedding(config.source_vocabulary or config.vocabulary, config.d_model)
+        if config.tie == "none":
+            self.output = nn.Linear(config.d_model, config.vocabulary, bias=False)
+        if config.positions == "learned":
+            self.source_positions = nn.Embedding(config.max_positions, config.d_model)
+            self.target_positions = nn.Embedding(config.max_positions, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(decoder_layers))
+        # With norms before the sub-layers the sums themselves are never normed but here.
+        pre = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights: matrices as Glorot and Bengio (2010), embeddings with variance 1 / d_model."""
+        for module in self.modules():
+            if isinstance(module, MultiHeadAttention | FeedForward):
+                module.reset_parameters()
+            elif isinstance(module, nn.Embedding):
+                # Multiplied by sqrt(d_model) they have variance 1, as the positions nearly have.
+                nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
+            elif isinstance(module, nn.LayerNorm):
+                module.reset_parameters()
+        if self.config.tie == "none":
+            nn.init.xavier_uniform_(self.output.weight)
+
+    def encode(
+        self,
+        source: Int[Tensor, " source"],
+        source_offsets: Int[Tensor, " sentences+1"],
+        *,
+        weights: list[Weights] | None = None,
+    ) -> Float[Tensor, "source d_model"]:
+        """Return the encoder's output; a list given as `weights` receives each layer's attention."""
+        positions = token_positions(source_offsets, len(source))
+        spans = Spans(source_offsets, source_offsets, queries=len(source), keys=len(source))
+        turn = self.turn(positions)
+        x = self.embed(source, positions, "source")
+        for layer in self.encoder:
+            x = layer(x, spans, turn, weights)
+        return self.encoder_norm(x)
+
+    def decode(
+        self,
+        target_input: Int[Tensor, " target"],
+        target_offsets: Int[Tensor, " sentences+1"],
+        memory: Float[Tensor, "source d_model"],
+        source_offsets: Int[Tensor, " sentences+1"],
+        *,
+        weights: list[Weights] | None = None,
+        cross_weights: list[Weights] | None = None,
+    ) -> Float[Tensor, "target d_model"]:
+        """Return the decoder's states, which `project` makes logits of; lists given receive each layer's attention."""
+        positions = token_positions(target_offsets, len(target_input))
+        spans = Spans(target_offsets, target_offsets, queries=len(target_input), keys=len(target_input), causal=True)
+        cross_spans = Spans(target_offsets, source_offsets, queries=len(target_input), keys=len(memory))
+        turn = self.turn(positions)
+        x = self.embed(target_input, positions, "target")
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            attend_self = partial(layer.self_attention, memory=None, spans=spans, turn=turn, weights=weights)
+            attend_memory = partial(layer.cross_attention, memory=memory, spans=cross_spans, weights=cross_weights)
+            x = layer(x, attend_self, attend_memory)
+        return self.decoder_norm(x)
+
+    def forward(
+        self,
+        source: Int[Tensor, " source"],
+        source_offsets: Int[Tensor, " sentences+1"],
+        target_input: Int[Tensor, " target"],
+        target_offsets: Int[Tensor, " sentences+1"],
+    ) -> Float[Tensor, "target vocabulary"]:
+        """Return for each target token the logits of the next one."""
+        memory = self.encode(source, source_offsets)
+        return self.project(self.decode(target_input, target_offsets, memory, source_offsets))
+
+    def embed(
+        self, tokens: Int[Tensor, " tokens"], positions: Int[Tensor, " tokens"], side: Side
+    ) -> Float[Tensor, "tokens d_model"]:
+        """Embeddings times sqrt(d_model), plus positions, then dropout (sections 3.4, 3.5, 5.4)."""
+        embedding = self.source_embedding if side == "source" and self.config.tie != "all" else self.embedding
+        x = embedding(tokens) * self.config.d_model**0.5
+        match self.config.positions:
+            case "sinusoidal":
+                x = x + sinusoids(positions, self.config.d_model).to(x.dtype)
+            case "learned":
+                table = self.source_positions if side == "source" else self.target_positions
+                # Only what lies behind the last sentence may count further.
+                x = x + table(positions.clamp(max=self.config.max_positions - 1))
+            case "rotary":
+                pass  # queries and keys are turned instead
+        return self.dropout(x)
+
+    def turn(self, positions: Int[Tensor, " tokens"]) -> Float[Tensor, "2 tokens half"] | None:
+        """The rotations of queries and keys in self-attention, if positions are rotary."""
+        return rotations(positions, self.config.head_widths()[0]) if self.config.positions == "rotary" else None
+
+    def project(self, states: Float[Tensor, "target d_model"]) -> Float[Tensor, "target vocabulary"]:
+        """The pre-softmax linear transformation (section 3.4)."""
+        return functional.linear(states, self.output.weight if self.config.tie == "none" else self.embedding.weight)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.embedding.weight.device

@@ -1,0 +1,104 @@
+"""What the training runs on: the device, its arithmetic, and how much of its peak rate is used."""
+
+from functools import cache
+
+import torch
+
+from transduce.config import ModelConfig, TrainingConfig
+from transduce.errors import UsageError
+
+# Dense bf16 products in TFLOP/s, from NVIDIA's data sheets; the first name found in the device's own counts.
+PEAKS = {
+    "B200": 2250,
+    "H200": 989,
+    "H100 PCIe": 756,
+    "H100": 989,
+    "A100": 312,
+    "A10G": 70,
+    "A10": 125,
+    "A40": 150,
+    "L40S": 362,
+    "L40": 181,
+    "L4": 121,
+    "RTX 5090": 210,
+    "RTX 4090": 165,
+    "RTX 3090": 71,
+}
+
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device asked for, or the best there is for `auto`; one GPU for each process of a machine."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"--device {name} is not known; use auto, cpu, cuda, cuda:1 or mps") from None
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device.type):
+        raise UsageError(f"--device {name} is not there; `transduce doctor` shows what this machine has")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", local_rank)
+    if device.type == "cuda" and device.index >= torch.cuda.device_count():
+        raise UsageError(f"--device {device} is not there; this machine has {torch.cuda.device_count()} GPUs")
+    return device
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether bf16 products are faster than float32 ones there."""
+    match device.type:
+        case "cuda":
+            return torch.cuda.get_device_capability(device) >= (8, 0)
+        case "cpu":
+            return _cpu_has_bf16()
+        case _:
+            return False
+
+
+@cache
+def _cpu_has_bf16() -> bool:
+    # torch knows of the instructions it would use itself; the names are those of x86 and ARM.
+    found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(found.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16"))
+
+
+def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:
+    """Whether training computes in bf16: as asked for, or where the hardware has it."""
+    return config.precision == "bf16" or (config.precision == "auto" and has_bf16(device))
+
+
+def compiles(config: TrainingConfig, model: ModelConfig, device: torch.device) -> bool:
+    """Whether torch compiles the model: as asked for, or on GPUs where all of it can be compiled."""
+    if config.compile == "auto":
+        whole = model.attention != "additive" and not config.sharded
+        return device.type == "cuda" and uses_bf16(config, device) and whole
+    return config.compile == "on"
+
+
+def peak_rate(device: torch.device, bf16: bool) -> float | None:
+    """The device's peak in operations a second, where it is known."""
+    if device.type != "cuda" or not bf16:
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((1e12 * peak for known, peak in PEAKS.items() if known in name), None)
+
+
+def training_work(config: ModelConfig, source: int, target: int, squares: tuple[float, float, float]) -> float:
+    """Operations of one step on so many tokens; `squares` are the sums of s², t² and s·t over the sentences' lengths.
+
+    A product of an m×n with an n×k matrix counts 2·m·n·k, the backward pass twice the forward pass.
+    """
+    d_k, d_v = config.head_widths()
+    encoder_layers, decoder_layers = config.stacks()
+    width = config.heads * (d_k + d_v)
+    query_and_output, key_and_value = config.d_model * width, config.d_model * width
+    feed_forward = config.d_model * config.d_ff * (3 if config.activation == "swiglu" else 2)
+    within_source, within_target, across = squares
+    encoder = source * (query_and_output + key_and_value + feed_forward) + within_source * width
+    decoder = (
+        target * (2 * query_and_output + key_and_value + feed_forward)
+        + source * key_and_value
+        + (within_target / 2 + across) * width  # half of what is masked away is never computed
+    )
+    output = target * config.d_model * config.vocabulary
+    return 3 * 2 * (encoder_layers * encoder + decoder_layers * decoder + output)

@@ -1,0 +1,239 @@
+"""The training loop (section 5): batches in, steps, log lines, validated checkpoints, until a limit is reached."""
+
+import hashlib
+import math
+import time
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from transduce.config import Config
+from transduce.errors import TransduceError
+from transduce.model.transformer import Transformer
+from transduce.text.batches import Batch, Batches, Loader
+from transduce.text.shards import DataSet
+from transduce.training.checkpoint import Checkpoints, State, rank_score
+from transduce.training.distributed import Processes, put, without_exchange
+from transduce.training.events import EventFile
+from transduce.training.live import Live
+from transduce.training.meter import Meter, Seen
+from transduce.training.metrics import DevMetrics, MetricsFile
+from transduce.training.stopping import Limits, Signals
+from transduce.training.validate import DevScores, validate
+
+
+@dataclass
+class Run:
+    """Everything a training run works with; what must survive a restart is its `state`."""
+
+    folder: Path
+    config: Config
+    data: DataSet
+    batches: Batches
+    processes: Processes
+    state: State
+    objective: nn.Module  # the model with its loss, wrapped for several processes
+    autocast: AbstractContextManager[object]
+    limits: Limits
+    meter: Meter
+    live: Live
+    files: list[MetricsFile | EventFile]
+    trimmed: bool = True  # whether rows are cut to their tokens; compiled code wants them of one length
+    halved: int = 0  # batches that did not fit into memory
+    begin: float = field(default_factory=time.monotonic)
+    saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was
+
+    def __post_init__(self) -> None:
+        self.earlier = self.state.seconds
+        self.checkpoints = Checkpoints(self.folder)
+
+
+def train(run: Run) -> str:
+    """Train until a limit is reached or somebody asks to stop; return the reason."""
+    state, processes = run.state, run.processes
+    reason = run.limits.reached(state)
+    pin = processes.device.type == "cuda"
+    with Signals() as signals, Loader(run.batches, state.position, share=processes.rank, pin=pin) as loader:
+        for batch in loader if reason is None else ():
+            run.meter.add(take_step(run, batch))
+            asked, late, due = processes.highest(signals.asked or 0, run.limits.late(), checkpoint_due(run))
+            reason = f"signal {int(asked)}" if asked else run.limits.reached(state, late=bool(late))
+            if reason or due or run.meter.due():
+                log(run)
+            if reason or due:
+                checkpoint(run, last=reason is not None)
+                reason = reason or run.limits.reached(state)
+            if reason:
+                break
+    return reason or ""
+
+
+def take_step(run: Run, batch: Batch) -> Seen:
+    """One update: the gradient of the loss of a whole batch, over all processes, divided by its target tokens."""
+    state, processes = run.state, run.processes
+    torch.manual_seed(step_seed(run.config.training.seed, state.step, processes.rank))
+    targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
+    sums = processes.add(backward(run, batch, targets))
+    state.step += 1
+    norm, rate = state.optimiser.update(state.step, sums[0])
+    if state.average:
+        state.average.update(state.model, state.step)
+    state.tokens += run.batches.tokens(*batch.position)
+    state.position = batch.next_position
+    return Seen(state.step, batch, torch.stack((*sums, targets, norm)), rate)
+
+
+def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
+    """Add up the gradients of a batch, in pieces; where memory does not suffice, in pieces half as large."""
+    pieces = run.config.training.accumulate
+    while True:
+        parts = batch.split(pieces) if pieces > 1 or run.trimmed else [batch]
+        try:
+            return _backward(run, parts or [batch], targets)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            _refuse_to_halve(run, parts, error)
+            pieces = 2 * len(parts)
+            if not run.halved:
+                run.live.say(
+                    f"out of memory at step {run.state.step + 1:,}: its batch is computed in {pieces} pieces instead; "
+                    f"if this happens often, use --training.accumulate {pieces}"
+                )
+        run.halved += 1
+        run.state.optimiser.adam.zero_grad(set_to_none=True)
+        if run.processes.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _backward(run: Run, parts: list[Batch], targets: Tensor) -> Tensor:
+    sums = torch.zeros(2, device=run.processes.device)
+    for number, part in enumerate(parts, 1):
+        part = part.to(run.processes.device)
+        with without_exchange(run.objective, number < len(parts)):
+            with run.autocast:
+                losses = run.objective(
+                    part.source, part.source_offsets, part.target_input, part.target_offsets, part.target
+                )
+            # Gradients are averaged over the processes, and a sum is wanted.
+            (losses[0] / targets * run.processes.world).backward()
+        sums += losses.detach()
+    return sums
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _refuse_to_halve(run: Run, parts: list[Batch], error: Exception) -> None:
+    if all(part.sentences <= 1 for part in parts):
+        longest = max(part.source_tokens + part.target_tokens for part in parts)
+        raise TransduceError(
+            f"out of memory on a single sentence pair of {longest:,} tokens at step {run.state.step + 1:,}; "
+            "use a smaller model, or prepare the data with a smaller --clean.tokens"
+        ) from error
+    if run.processes.world > 1:
+        raise TransduceError(
+            f"out of memory in process {run.processes.rank} at step {run.state.step + 1:,}; the others wait for its "
+            f"gradients, so it cannot go on alone; use --training.accumulate {2 * len(parts)} and --resume"
+        ) from error
+
+
+def log(run: Run) -> None:
+    """Look at the steps since the last line: stop at one that is not finite, or count it, and write the rest down."""
+    state = run.state
+    bad = [seen for seen, row in zip(run.meter.steps, run.meter.read()) if not all(map(math.isfinite, row))]
+    if bad and run.config.training.not_finite == "stop":
+        raise TransduceError(_describe_bad(run, bad[0]))
+    state.skipped += len(bad)
+    state.seconds = run.earlier + time.monotonic() - run.begin
+    epoch = state.position.epoch + state.position.step / len(run.batches.plan(state.position.epoch))
+    metrics = run.meter.metrics(state, epoch, state.seconds)
+    if bad:
+        run.live.say(f"{len(bad)} updates up to step {state.step:,} were not finite and were skipped")
+    for file in run.files:
+        file.write(metrics)
+    run.live.train(metrics, run.limits.seconds_left(state, epoch, *run.meter.pace()))
+    run.meter.restart()
+
+
+def _describe_bad(run: Run, seen: Seen) -> str:
+    smoothed, _, _, norm = seen.numbers.tolist()
+    epoch, number = seen.batch.position
+    pairs = ", ".join(map(str, seen.batch.pairs[:5]))
+    return (
+        f"step {seen.step:,} (epoch {epoch}, batch {number}, pairs {pairs}, …): the loss is {smoothed}, the gradient's "
+        f"norm {norm}; the update was not applied, and the checkpoints are from before it. A lower "
+        "--training.peak-rate, more --training.warmup-steps or --training.clip 1 may help; "
+        "--training.not-finite skip passes over such updates"
+    )
+
+
+def checkpoint_due(run: Run) -> bool:
+    """Whether it is time for a checkpoint: by steps if they are given, else by the clock of the first process."""
+    training = run.config.training
+    if training.checkpoint_steps is not None:
+        return run.state.step % training.checkpoint_steps == 0
+    assert training.checkpoint_minutes is not None
+    return run.processes.first and time.monotonic() - run.saved >= 60 * training.checkpoint_minutes
+
+
+def checkpoint(run: Run, *, last: bool) -> None:
+    """Validate and save; a disk that is full costs this checkpoint, not the run."""
+    state, training = run.state, run.config.training
+    begin = time.monotonic()
+    weights = state.weights() if state.average or training.sharded else None
+    scores = run.processes.share(score(run, weights) if run.processes.first else None)
+    better = scores is not None and (state.best is None or rank_score(asdict(scores), training.best_by) < state.best)
+    if scores is not None:
+        state.without_best = 0 if better else state.without_best + 1
+        if better:
+            state.best, state.best_step = rank_score(asdict(scores), training.best_by), state.step
+        metrics = DevMetrics(
+            step=state.step,
+            **asdict(scores),
+            seconds=state.seconds,
+            best=better,
+            weights="average" if state.average else "current",
+        )
+        for file in run.files:
+            file.write(metrics)
+        run.live.dev(metrics, time.monotonic() - begin)
+    state.seconds = run.earlier + time.monotonic() - run.begin
+    about = {
+        "dev": scores and asdict(scores),
+        "best": better,
+        "data": {name: run.data.manifest[name] for name in ("fingerprint", "made_from")},
+    }
+    try:
+        run.checkpoints.save(state, run.config, run.data.subwords, about, run.processes.rank)
+        if run.processes.first:
+            run.checkpoints.prune(training.average_checkpoints, training.keep_best, training.best_by)
+    except (OSError, SafetensorError) as error:
+        if last:
+            raise TransduceError(
+                f"the last checkpoint could not be saved: {error}; those before it are whole"
+            ) from error
+        run.live.say(f"the checkpoint of step {state.step:,} could not be saved: {error}; training goes on")
+    run.saved = time.monotonic()
+    run.meter.restart()
+
+
+def score(run: Run, weights: dict[str, Tensor] | None) -> DevScores | None:
+    """Dev scores of the present weights, or of those given."""
+    model = run.state.model
+    if weights is not None:
+        model = Transformer(run.config.model).to(run.processes.device)
+        for name, weight in model.named_parameters():
+            put(weight, weights[name])
+    return validate(model, run.data, run.config, run.autocast)
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of all random numbers of one step in one process, so that none need to be saved."""
+    digest = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -1,0 +1,47 @@
+"""What training makes small (section 5.4): cross-entropy against targets whose probability is smoothed."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn, stack
+
+from transduce.model.transformer import Transformer
+from transduce.text.batches import Batch
+from transduce.text.subwords import PAD
+
+
+def smoothed_loss(
+    logits: Float[Tensor, "target vocabulary"], targets: Int[Tensor, " target"], label_smoothing: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Return the sums over all tokens of the smoothed and of the plain cross-entropy, in nats; padding counts nothing.
+
+    A smoothed target gives 1 - ε to its token and spreads ε evenly over the whole vocabulary, that token included.
+    """
+    logits = logits.float()
+    whole = logits.logsumexp(-1)
+    plain = whole - logits.gather(-1, targets.long()[:, None])[:, 0]
+    smoothed = (1 - label_smoothing) * plain + label_smoothing * (whole - logits.mean(-1))
+    real = targets != PAD
+    return (smoothed * real).sum(), (plain * real).sum()
+
+
+class Objective(nn.Module):
+    """The model together with its loss: what is wrapped for several processes, and compiled."""
+
+    def __init__(self, model: Transformer, label_smoothing: float):
+        super().__init__()
+        self.model, self.label_smoothing = model, label_smoothing
+
+    def forward(
+        self,
+        source: Int[Tensor, " source"],
+        source_offsets: Int[Tensor, " sentences+1"],
+        target_input: Int[Tensor, " target"],
+        target_offsets: Int[Tensor, " sentences+1"],
+        target: Int[Tensor, " target"],
+    ) -> Float[Tensor, "2"]:
+        """Return the sums of the smoothed and the plain loss."""
+        logits = self.model(source, source_offsets, target_input, target_offsets)
+        return stack(smoothed_loss(logits, target, self.label_smoothing))
+
+    def measure(self, batch: Batch) -> Float[Tensor, "2"]:
+        """The same of a batch."""
+        return self(batch.source, batch.source_offsets, batch.target_input, batch.target_offsets, batch.target)

@@ -1,0 +1,85 @@
+"""Counts what goes by between two lines of the log, without making a GPU wait at every step."""
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from transduce.config import ModelConfig
+from transduce.text.batches import Batch, Batches
+from transduce.training.checkpoint import State
+from transduce.training.hardware import training_work
+from transduce.training.metrics import TrainMetrics
+
+# A GPU works ahead of Python; it is waited for at most this often.
+SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One step: its number, its batch, and on the device the sums of both losses, the target tokens and the norm."""
+
+    step: int
+    batch: Batch
+    numbers: Tensor
+    rate: float
+
+
+class Meter:
+    """Gathers steps until it is time to look at them."""
+
+    def __init__(self, model: ModelConfig, batches: Batches, peak: float | None, world: int):
+        self.model, self.batches, self.peak, self.world = model, batches, peak, world
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin an interval."""
+        self.begin = time.monotonic()
+        self.steps: list[Seen] = []
+        self.tokens = self.padded = 0
+        self.work = 0.0
+
+    def add(self, seen: Seen) -> None:
+        """Take in a step."""
+        self.steps.append(seen)
+        batch = seen.batch
+        source, target = (self.batches.lengths[side][batch.pairs].astype(float) for side in ("source", "target"))
+        squares = (float(source @ source), float(target @ target), float(source @ target))
+        self.work += training_work(self.model, batch.source_tokens, batch.target_tokens, squares)
+        self.tokens += batch.source_tokens + batch.target_tokens
+        self.padded += int(len(source) * (source.max(initial=0) + target.max(initial=0)))
+
+    def due(self) -> bool:
+        """Whether it is time to look."""
+        return bool(self.steps) and time.monotonic() - self.begin >= SECONDS
+
+    def pace(self) -> tuple[float, float]:
+        """Seconds and tokens of a step, over all processes."""
+        steps = max(1, len(self.steps))
+        return (time.monotonic() - self.begin) / steps, self.world * self.tokens / steps
+
+    def read(self) -> list[list[float]]:
+        """Wait for the device and return for each step the sums of both losses, the target tokens and the norm."""
+        return torch.stack([seen.numbers for seen in self.steps]).tolist() if self.steps else []
+
+    def metrics(self, state: State, epoch: float, seconds: float) -> TrainMetrics:
+        """The interval in one line; steps that were skipped do not count in its means."""
+        rows = [row for row in self.read() if all(map(math.isfinite, row))]
+        elapsed = max(1e-9, time.monotonic() - self.begin)
+        targets = sum(row[2] for row in rows)
+        return TrainMetrics(
+            step=state.step,
+            epoch=epoch,
+            loss=sum(row[0] for row in rows) / targets if targets else math.nan,
+            plain=sum(row[1] for row in rows) / targets if targets else math.nan,
+            rate=self.steps[-1].rate,
+            norm=sum(row[3] for row in rows) / len(rows) if rows else math.nan,
+            tokens=state.tokens,
+            tokens_per_second=self.world * self.tokens / elapsed,
+            peak_share=self.work / elapsed / self.peak if self.peak else None,
+            padding_saved=max(0.0, 1 - self.tokens / self.padded) if self.padded else 0.0,
+            seconds=seconds,
+            skipped=state.skipped,
+        )

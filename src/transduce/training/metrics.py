@@ -1,0 +1,189 @@
+"""What training measures, and the file that keeps it: metrics.jsonl, one JSON object a line."""
+
+import json
+import math
+import os
+import sys
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from transduce.disk import write_synced
+from transduce.errors import DataError
+from transduce.strict import to_dict
+
+T = TypeVar("T", "TrainMetrics", "DevMetrics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainMetrics:
+    """What training was like over one logging interval."""
+
+    step: int
+    """Last optimiser step of the interval."""
+    epoch: float
+    """Passes over the data so far, with the fraction of the current one."""
+    loss: float
+    """Loss with label smoothing, in nats a target token, mean over the interval."""
+    plain: float
+    """Cross-entropy without label smoothing, in nats a target token, mean over the interval."""
+    rate: float
+    """Learning rate of the last step."""
+    norm: float
+    """Norm of the gradient before clipping, mean over the interval."""
+    tokens: int
+    """Source and target tokens since the run's beginning."""
+    tokens_per_second: float
+    """Source and target tokens a second over the interval."""
+    peak_share: float | None
+    """Share of the hardware's peak arithmetic rate; None where that is unknown."""
+    padding_saved: float
+    """Share of the positions that padded batches would have wasted, from 0 to 1."""
+    seconds: float
+    """Training time since the run's beginning, over all restarts."""
+    skipped: int = 0
+    """Updates skipped so far because they were not finite."""
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity of the plain loss."""
+        return _exp(self.plain)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevMetrics:
+    """How well the model does on the dev set."""
+
+    step: int
+    """Optimiser step after which it was measured."""
+    loss: float
+    """Loss with label smoothing, in nats a target token."""
+    plain: float
+    """Cross-entropy without label smoothing, in nats a target token."""
+    bleu: float | None
+    """BLEU of greedy translations; None where it was not measured."""
+    signature: str | None
+    """sacreBLEU's signature of that score."""
+    seconds: float
+    """Training time since the run's beginning, over all restarts."""
+    best: bool
+    """Whether this is the best so far."""
+    weights: str = "current"
+    """Which weights were measured: `current`, or `average` for their moving average."""
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity of the plain loss."""
+        return _exp(self.plain)
+
+
+class Journal:
+    """A file that grows record by record; a full disk costs it records, but never ends the training."""
+
+    def __init__(self, path: Path):
+        self.path, self.warned = path, False
+        self.file = path.open("ab", buffering=0)
+        self.end = self.file.tell()
+
+    def append(self, record: bytes) -> None:
+        """Write one record, whole or not at all."""
+        rest = memoryview(record)
+        try:
+            while rest:
+                rest = rest[self.file.write(rest) :]
+            self.end += len(record)
+        except OSError as error:
+            with suppress(OSError):
+                self.file.truncate(self.end)  # half a record would damage those that come behind it
+            if not self.warned:
+                self.warned = True
+                warning = f"warning: {self.path}: cannot be written: {error.strerror}; training goes on"
+                with suppress(OSError):  # standard error may go to the same full disk
+                    print(warning, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):  # nothing is buffered, so nothing is lost here
+            self.file.close()
+
+
+class MetricsFile:
+    """metrics.jsonl of a run."""
+
+    def __init__(self, path: Path, *, after: int):
+        # What lies past the checkpoint that a run resumes from will be logged again.
+        kept: list[bytes] = []
+        if after and path.exists():
+            kept = [line for line in path.read_bytes().splitlines() if _step(line) <= after]
+        new = path.with_name(path.name + ".new")
+        write_synced(new, b"".join(line + b"\n" for line in kept))
+        os.replace(new, path)
+        self.journal = Journal(path)
+
+    def write(self, metrics: TrainMetrics | DevMetrics) -> None:
+        """Append one line, at once visible to readers of the file."""
+        kind = "train" if isinstance(metrics, TrainMetrics) else "dev"
+        values = {"kind": kind, **to_dict(metrics), "perplexity": metrics.perplexity}
+        # JSON has no NaN and no infinity.
+        finite = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in values.items()}
+        self.journal.append(json.dumps(finite, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self.journal.close()
+
+
+class _LineError(ValueError):
+    """A line is JSON, but not what was written."""
+
+
+def read_metrics(path: Path) -> tuple[list[TrainMetrics], list[DevMetrics]]:
+    """Read metrics.jsonl; numbers that were not finite come back as nan."""
+    train: list[TrainMetrics] = []
+    dev: list[DevMetrics] = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            values = json.loads(line)
+            match values:
+                case {"kind": "train"}:
+                    train.append(_read(TrainMetrics, values))
+                case {"kind": "dev"}:
+                    dev.append(_read(DevMetrics, values))
+                case _:
+                    raise _LineError('its "kind" is neither "train" nor "dev"')
+        except ValueError as error:
+            problem = error if isinstance(error, _LineError) else "it is not JSON"
+            raise DataError(f"{path}: line {number} is damaged: {problem}; remove it") from None
+    return train, dev
+
+
+def _read(cls: type[T], values: dict[str, Any]) -> T:
+    """Return the dataclass of a line, or say what is wrong with it."""
+    given: dict[str, Any] = {}
+    for field in fields(cls):
+        value, kind = values.get(field.name, field.default), cast(type, field.type)
+        if value is None and kind is float:
+            value = math.nan
+        if isinstance(value, int) and kind in (float, float | None):
+            value = float(value)
+        if not isinstance(value, kind):
+            raise _LineError(f"{field.name} is {'missing' if value is MISSING else json.dumps(value)}")
+        given[field.name] = value
+    return cls(**given)
+
+
+def _step(line: bytes) -> float:
+    """The step of a line, or infinity for a damaged one, such as the last of a run that was killed."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError):
+        return math.inf
+    return step if isinstance(step, int) else math.inf
+
+
+def _exp(loss: float) -> float:
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

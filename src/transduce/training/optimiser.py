@@ -1,0 +1,108 @@
+"""Adam (section 5.3), with clipping, a guard against updates that are not finite, and a moving average."""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from transduce.config import TrainingConfig
+from transduce.errors import ConfigError
+from transduce.model.transformer import Transformer
+from transduce.training.distributed import put, whole
+from transduce.training.schedule import learning_rate
+
+
+class Optimiser:
+    """Updates the model; its moments are named after the weights they belong to."""
+
+    def __init__(self, model: Transformer, config: TrainingConfig):
+        self.config, self.d_model = config, model.config.d_model
+        self.named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        # Torch's fused Adam looks at `found_inf` itself, so that nobody has to wait for the norm to be known.
+        split = any(isinstance(weight, DTensor) for weight in self.named.values())
+        self.looks_itself = model.device.type in ("cpu", "cuda") and not split
+        self.adam = torch.optim.Adam(
+            self.named.values(),
+            lr=0.0,
+            betas=(config.beta1, config.beta2),
+            eps=config.epsilon,
+            fused=self.looks_itself,
+        )
+        # Once an update was not finite none is applied until somebody has looked; or only that one is skipped.
+        self.broken = torch.zeros((), device=model.device)
+        if self.looks_itself:
+            self.adam.found_inf = self.broken  # pyright: ignore[reportAttributeAccessIssue]
+
+    def update(self, step: int, loss: Tensor) -> tuple[Tensor, float]:
+        """Apply the gradients of a loss; return their norm, not yet waited for, and the learning rate.
+
+        A loss or norm that is not finite leaves the weights as they were, and so do later ones if that is to stop.
+        """
+        gradients = [weight.grad for weight in self.named.values() if weight.grad is not None]
+        norm = whole(get_total_norm(gradients))
+        if self.config.clip is not None:
+            clip_grads_with_norm_(self.named.values(), self.config.clip, norm)
+        rate = learning_rate(step, self.config, self.d_model)
+        for group in self.adam.param_groups:
+            group["lr"] = rate
+        broken = (~(norm + loss).isfinite()).float()
+        self.broken.copy_(torch.maximum(self.broken, broken) if self.config.not_finite == "stop" else broken)
+        if self.looks_itself or not self.broken.item():
+            self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        return norm, rate
+
+    def moments(self) -> Iterator[tuple[str, Tensor]]:
+        """Adam's two moments of every weight and its number of updates."""
+        for name, weight in self.named.items():
+            state = self.adam.state[weight]
+            if state:
+                yield f"first.{name}", state["exp_avg"]
+                yield f"second.{name}", state["exp_avg_sq"]
+                yield f"updates.{name}", state["step"]
+
+    def restore(self, moments: Mapping[str, Tensor]) -> None:
+        """Put the moments of a checkpoint in place; weights that had none begin anew."""
+        for name, weight in self.named.items():
+            if f"first.{name}" in moments:
+                state = self.adam.state[weight]
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
+                put(state["exp_avg"], moments[f"first.{name}"])
+                put(state["exp_avg_sq"], moments[f"second.{name}"])
+                updates = moments[f"updates.{name}"].clone()
+                state["step"] = updates.to(weight.device) if self.looks_itself else updates
+
+
+class MovingAverage:
+    """An exponential moving average of the weights; early on it forgets faster, so that the start leaves no trace."""
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.decay = decay
+        self.weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take in the weights after a step, counted from 1."""
+        decay = min(self.decay, step / (step + 10))
+        current = [weight.detach() for weight in model.parameters()]
+        torch._foreach_lerp_(list(self.weights.values()), current, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def freeze(model: Transformer, patterns: tuple[str, ...]) -> list[str]:
+    """Keep the weights with matching names as they are; return those names."""
+    names = [name for name, _ in model.named_parameters()]
+    unused = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
+    if unused:
+        examples = ", ".join(dict.fromkeys(f"{name.split('.')[0]}.*" for name in names))
+        raise ConfigError(
+            "\n".join(f"training.freeze: no weight is called {pattern}; there are {examples}" for pattern in unused)
+        )
+    frozen = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    if len(frozen) == len(names):
+        raise ConfigError("training.freeze leaves no weights to train; name fewer")
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(name not in frozen)
+    return frozen

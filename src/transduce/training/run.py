@@ -1,0 +1,332 @@
+"""A training run from its settings to its model: set it up or take it up again, train, choose the final weights."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce import strict
+from transduce.config import Config, ModelConfig
+from transduce.disk import lock, write_json
+from transduce.errors import ConfigError, DataError
+from transduce.model import saved
+from transduce.model.transformer import Transformer
+from transduce.progress import format_seconds
+from transduce.text.batches import Batches
+from transduce.text.shards import DataSet
+from transduce.training.averaging import mean_weights
+from transduce.training.checkpoint import Checkpoints, State, rank_score, restore
+from transduce.training.curve import write_curve
+from transduce.training.distributed import Processes, join_processes
+from transduce.training.events import EventFile
+from transduce.training.hardware import compiles, peak_rate, uses_bf16
+from transduce.training.live import Live, format_count, show_training
+from transduce.training.loop import Run, score, train
+from transduce.training.loss import Objective
+from transduce.training.meter import Meter
+from transduce.training.metrics import DevMetrics, MetricsFile, TrainMetrics, read_metrics
+from transduce.training.optimiser import MovingAverage, Optimiser, freeze
+from transduce.training.stopping import Limits
+from transduce.training.warm import warm_start
+
+BUSY = "another transduce train is writing this run; wait for it to end"
+METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "model"
+# What may change when a run goes on: all else would make it another run.
+_MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "training.", "search.")
+_FIXED = ("training.seed",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What `transduce train` was asked for."""
+
+    data: Path
+    out: Path
+    config: Config
+    resume: bool = False
+    start: Path | None = None  # another run or model whose weights are the first ones
+    seconds: float | None = None
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    reason: str
+    summary: list[tuple[str, str]]
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell would say it: 128 and the signal, if one ended it."""
+        return 128 + int(self.reason.split()[1]) if self.reason.startswith("signal ") else 0
+
+
+class _Silent:
+    """For all processes but the first."""
+
+    def train(self, metrics: TrainMetrics, left: float) -> None: ...
+    def dev(self, metrics: DevMetrics, seconds: float) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def run_training(request: Request) -> Outcome:
+    """Set up a run or take it up again, train it, and write its model."""
+    with join_processes(request.device) as processes, _own(request, processes):
+        data = DataSet.open(request.data)
+        config = fit_to_data(request.config, data)
+        checkpoint, problems = _find_checkpoint(request, config, data, processes)
+        with _set_up(request, config, data, checkpoint, processes) as run:
+            for problem in problems:
+                run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
+            reason = train(run)
+        return _finish(run, reason)
+
+
+def fit_to_data(config: Config, data: DataSet) -> Config:
+    """The settings with the data set's vocabulary; what does not fit the data is refused."""
+    subwords = data.subwords
+    joint = subwords["source"] is subwords["target"]
+    if not joint and config.model.tie == "all":
+        raise ConfigError(
+            f'{data.folder}: its two sides have subwords of their own, and model.tie = "all" shares one matrix; '
+            "use --model.tie output, or prepare with --subwords.joint true"
+        )
+    source = None if joint else len(subwords["source"])
+    model = replace(config.model, vocabulary=len(subwords["target"]), source_vocabulary=source)
+    _check_positions(model, data)
+    return replace(config, model=model)
+
+
+def _check_positions(model: ModelConfig, data: DataSet) -> None:
+    longest = max(
+        int(split.lengths(side).max(initial=0)) for split in data.splits.values() for side in ("source", "target")
+    )
+    if model.positions == "learned" and longest > model.max_positions:
+        raise ConfigError(
+            f"{data.folder}: its longest sentence has {longest} tokens, and there are model.max_positions = "
+            f"{model.max_positions} learned positions; use --model.max-positions {longest}"
+        )
+
+
+@contextmanager
+def _own(request: Request, processes: Processes) -> Iterator[None]:
+    """Make the run's folder and keep others from writing to it; the first process does."""
+    if not processes.first:
+        yield
+        return
+    out = request.out
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out}: is a file; name a folder for --out")
+    foreign = [name for name in os.listdir(out) if name not in _OWN_NAMES] if out.exists() else []
+    if foreign and not (out / "config.json").exists():
+        raise DataError(f"{out}: holds other files ({foreign[0]}); name an empty or new folder for --out")
+    out.mkdir(parents=True, exist_ok=True)
+    with lock(out, BUSY):
+        yield
+
+
+_OWN_NAMES = {".lock", "checkpoints", "config.json", METRICS, CURVE, EVENTS, MODEL, "summary.json"}
+
+
+def _find_checkpoint(
+    request: Request, config: Config, data: DataSet, processes: Processes
+) -> tuple[Path | None, list[str]]:
+    """The checkpoint to go on from, if any, once it is sure that it fits what is asked for."""
+    found: tuple[Path, list[str]] | None = None
+    if processes.first:
+        checkpoints = Checkpoints(request.out)
+        if checkpoints.all() and not request.resume:
+            newest = checkpoints.all()[-1].name
+            raise DataError(f"{request.out}: holds a run ({newest}); --resume goes on with it, or name another --out")
+        found = checkpoints.newest_good() if request.resume else None
+        if found:
+            if request.start:
+                raise ConfigError(
+                    f"--from {request.start} is for a new run, and {request.out} is resumed; leave one out"
+                )
+            _refuse_differences(found[0], config, data)
+    return processes.share(found) or (None, [])
+
+
+def _refuse_differences(checkpoint: Path, config: Config, data: DataSet) -> None:
+    made_from = saved.read_manifest(checkpoint)["about"]["data"]
+    if made_from["fingerprint"] != data.manifest["fingerprint"]:
+        differences = _differences(made_from["made_from"], data.manifest["made_from"])
+        raise DataError(
+            f"{data.folder}: is not the data set this run was trained on; it differs in {', '.join(differences)}; "
+            "prepare it as it was, or begin a new run with --from"
+        )
+    before, now = _flat(strict.to_dict(saved.read_config(checkpoint))), _flat(strict.to_dict(config))
+    refused = []
+    for key, value in now.items():
+        if before.get(key) != value:
+            change = f"{key} was {strict.literal(before.get(key))} and would be {strict.literal(value)}"
+            if key.startswith(_MAY_CHANGE) and key not in _FIXED:
+                print(f"changed since {checkpoint.name}: {change}", file=sys.stderr)
+            else:
+                refused.append(f"{checkpoint}: {change}; resume with the old value, or begin a new run with --from")
+    if refused:
+        raise ConfigError("\n".join(refused))
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = _flat(before), _flat(now)
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return [
+        f"the text of {key.removeprefix('contents.')}"
+        if key.startswith("contents.")
+        else f"{key.removeprefix('settings.')} ({strict.literal(old.get(key))}, now {strict.literal(new.get(key))})"
+        for key in keys
+    ]
+
+
+def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {path + name: value}
+    return flat
+
+
+@contextmanager
+def _set_up(
+    request: Request, config: Config, data: DataSet, checkpoint: Path | None, processes: Processes
+) -> Iterator[Run]:
+    """Put together model, optimiser, batches and log files."""
+    training = config.training
+    torch.manual_seed(training.seed)
+    model = Transformer(config.model)
+    notes = []
+    if request.start and checkpoint is None:
+        carried = warm_start(model, data.subwords, saved.load_model(request.start))
+        notes.append(
+            f"began with the weights of {request.start}: {carried.kept:,} subwords kept, {carried.composed:,} put "
+            f"together from their pieces, {carried.fresh:,} new"
+        )
+    model.to(processes.device)
+    frozen = freeze(model, training.freeze)
+    if frozen:
+        notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
+    bf16 = uses_bf16(training, processes.device)
+    compiled = compiles(training, config.model, processes.device)
+    objective = Objective(model, training.label_smoothing)
+    if compiled:
+        objective.compile()
+    wrapped = processes.wrap(objective, training.sharded)
+    average = MovingAverage(model, training.average_decay) if training.average_decay else None
+    state = State(model=model, optimiser=Optimiser(model, training), average=average)
+    if checkpoint:
+        restore(state, checkpoint, processes)
+        notes.append(f"resumed {checkpoint.name}: epoch {state.position.epoch}, batch {state.position.step}")
+    batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
+    with ExitStack() as stack:
+        live: Live = _Silent()
+        files: list[MetricsFile | EventFile] = []
+        if processes.first:
+            write_json(request.out / "config.json", strict.to_dict(config))
+            files = [
+                MetricsFile(request.out / METRICS, after=state.step),
+                EventFile(request.out / EVENTS, after=state.step),
+            ]
+            for file in files:
+                stack.callback(file.close)
+            precision = ("bf16" if bf16 else "float32") + (", compiled" if compiled else "")
+            print(
+                f"model: {config.model.parameters():,} parameters, {config.model.vocabulary:,} subwords\n"
+                f"data: {data.train.pairs:,} pairs, {len(batches.plan(0)):,} batches an epoch of at most "
+                f"{config.batch.source_tokens:,} + {config.batch.target_tokens:,} tokens\n"
+                f"on {processes.world} × {processes.device.type} in {precision}",
+                file=sys.stderr,
+            )
+            live = stack.enter_context(show_training(training.steps, state.step, request.seconds))
+            if "dev" not in data.splits or data.dev.pairs == 0:
+                notes.append(
+                    "the data set has no dev set: checkpoints are not validated; prepare with --dev-split 2000"
+                )
+        for note in notes:
+            live.say(note)
+        yield Run(
+            folder=request.out,
+            config=config,
+            data=data,
+            batches=batches,
+            processes=processes,
+            state=state,
+            objective=wrapped,
+            autocast=_autocast(processes.device, bf16),
+            limits=Limits(training, request.seconds),
+            meter=Meter(config.model, batches, peak_rate(processes.device, bf16), processes.world),
+            live=live,
+            files=files,
+            trimmed=not compiled,
+        )
+
+
+def _autocast(device: torch.device, bf16: bool) -> AbstractContextManager[object]:
+    return torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext()
+
+
+def _finish(run: Run, reason: str) -> Outcome:
+    """Choose the final weights unless the run was interrupted, and write summary and curve."""
+    state, out = run.state, run.folder
+    if not run.processes.first:
+        return Outcome(reason, [])
+    summary = [
+        ("ended", f"{reason} at step {state.step:,}"),
+        ("trained", f"{format_count(state.tokens)} tokens in {format_seconds(state.seconds)}"),
+    ]
+    if reason.startswith("signal "):
+        summary.append(("go on", "the same command with --resume"))
+    else:
+        summary += _choose_model(run)
+    train_metrics, dev_metrics = read_metrics(out / METRICS)
+    write_json(out / "summary.json", dict(summary))
+    write_curve(out / CURVE, train_metrics, dev_metrics, out.name, summary)
+    summary.append(("curve", str(out / CURVE)))
+    return Outcome(reason, summary)
+
+
+def _choose_model(run: Run) -> list[tuple[str, str]]:
+    """Write as the run's model the best on the dev set: the mean of the last checkpoints, the best one, or the last."""
+    training = run.config.training
+    checkpoints = Checkpoints(run.folder)
+    last = checkpoints.all()[-training.average_checkpoints :]
+    if not last:
+        return []
+    candidates: list[tuple[float, str, list[Path]]] = []
+    lines: list[tuple[str, str]] = []
+    for name, folders in (
+        ("the last checkpoint", last[-1:]),
+        ("the best checkpoint", checkpoints.best(1, training.best_by)),
+        (f"the mean of the last {len(last)} checkpoints", last if len(last) > 1 else []),
+    ):
+        if not folders:
+            continue
+        dev = _dev_scores(run, folders)
+        if dev is None:
+            candidates.append((-len(folders), name, folders))  # with nothing to go by, the mean, as in the paper
+            continue
+        candidates.append((rank_score(dev, training.best_by), name, folders))
+        bleu = f", BLEU {dev['bleu']:.1f}" if dev["bleu"] is not None else ""
+        perplexity = DevMetrics(step=0, seconds=0, best=False, **dev).perplexity
+        lines.append((name, f"{_step_names(folders)}: dev perplexity {perplexity:.3f}{bleu}"))
+    _, name, folders = min(candidates, key=lambda candidate: candidate[0])
+    about = {"made_from": [folder.name for folder in folders], "what": name}
+    saved.save_model(run.folder / MODEL, run.config, mean_weights(folders), run.data.subwords, about)
+    return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
+
+
+def _dev_scores(run: Run, folders: list[Path]) -> dict[str, Any] | None:
+    if len(folders) == 1:
+        return saved.read_manifest(folders[0])["about"]["dev"]
+    scores = score(run, mean_weights(folders))
+    return scores and asdict(scores)
+
+
+def _step_names(folders: list[Path]) -> str:
+    return " to ".join(dict.fromkeys(folder.name for folder in (folders[0], folders[-1])))

@@ -1,0 +1,25 @@
+"""The learning rate (section 5.3, equation 3), and two other ways to let it fall."""
+
+import math
+
+from transduce.config import TrainingConfig
+
+
+def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
+    """The rate of a step, counted from 1: it rises evenly to its peak over the warm-up and falls from there on.
+
+    With the default peak, (d_model · warmup_steps)^-0.5, the inverse square root is equation 3:
+    d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).
+    """
+    peak = config.peak_rate or (d_model * config.warmup_steps) ** -0.5
+    if step < config.warmup_steps:
+        return peak * step / config.warmup_steps
+    # From 0 at the peak to 1 at the last step, where the rate would be 0: one more step, and it is.
+    fallen = min(1.0, (step - config.warmup_steps) / (config.steps + 1 - config.warmup_steps))
+    match config.schedule:
+        case "inverse-sqrt":
+            return peak * (config.warmup_steps / step) ** 0.5
+        case "linear":
+            return peak * (1 - fallen)
+        case "cosine":
+            return peak * 0.5 * (1 + math.cos(math.pi * fallen))

@@ -1,0 +1,82 @@
+"""When to stop: limits on steps, epochs, tokens and time, patience, and signals from the system."""
+
+import math
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from transduce.config import TrainingConfig
+from transduce.errors import UsageError
+from transduce.training.checkpoint import State
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of 90s, 25m, 1h30m or 2d."""
+    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", text):
+        raise UsageError(f"--for {text} is no length of time; write 90s, 25m, 1h30m or 2d")
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)([smhd])", text))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far to train."""
+
+    config: TrainingConfig
+    seconds: float | None = None
+    begin: float = field(default_factory=time.monotonic)
+
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return self.seconds is not None and time.monotonic() - self.begin >= self.seconds
+
+    def reached(self, state: State, *, late: bool = False) -> str | None:
+        """Say which limit is reached, or nothing."""
+        config = self.config
+        if state.step >= config.steps:
+            return f"training.steps = {config.steps:,} is reached"
+        if config.epochs is not None and state.position.epoch >= config.epochs:
+            return f"training.epochs = {config.epochs:,} is reached"
+        if config.tokens is not None and state.tokens >= config.tokens:
+            return f"training.tokens = {config.tokens:,} is reached"
+        if config.patience is not None and state.without_best >= config.patience:
+            return f"{state.without_best} validations brought nothing better (training.patience)"
+        if late:
+            return "the time given with --for is over"
+        return None
+
+    def seconds_left(self, state: State, epoch: float, step_seconds: float, step_tokens: float) -> float:
+        """How long it will take until the first limit, at the present speed."""
+        config = self.config
+        steps = float(config.steps - state.step)
+        if config.tokens is not None and step_tokens:
+            steps = min(steps, (config.tokens - state.tokens) / step_tokens)
+        if config.epochs is not None and epoch:
+            steps = min(steps, state.step * (config.epochs / epoch - 1))
+        left = self.seconds - (time.monotonic() - self.begin) if self.seconds is not None else math.inf
+        return max(0.0, min(steps * step_seconds, left))
+
+
+class Signals:
+    """Remembers a polite request to end, in a `with` block; asked a second time by the keyboard, it ends at once."""
+
+    asked: signal.Signals | None = None
+
+    def __enter__(self) -> "Signals":
+        names = ("SIGTERM", "SIGINT", "SIGUSR1")  # from Slurm and spot machines, the keyboard, Slurm's --signal=USR1
+        found = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        self._before: dict[Any, Any] = {number: signal.signal(number, self._remember) for number in found}
+        return self
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.asked is not None:
+            raise KeyboardInterrupt
+        self.asked = signal.Signals(number)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
