@@ -9,6 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import assert_near
+from rows import one_thread as one_thread
 from torch import Tensor
 
 from transduce.model import attention
@@ -227,6 +228,6 @@ def test_a_row_without_sentences_gives_zeros_and_a_gradient():
     assert torch.equal(result, torch.zeros(5, 6))
     assert [tuple(share.shape) for share in layers[0]] == [(3, 0, 0)] * 3
     result.sum().backward()
-    for parameter in module.parameters():  # not None: all processes of a training must have the same gradients
+    for parameter in module.parameters():
         assert parameter.grad is not None
         assert torch.equal(parameter.grad, torch.zeros_like(parameter))

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from rows import SMALL, assert_near, gradients, make_model, random_row, run
+from rows import one_thread as one_thread
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 

@@ -231,7 +231,7 @@ def test_only_a_noisy_line_is_smoothed(tmp_path: Path):
     assert off[1] < 0.5 * off[0]
 
 
-@pytest.mark.parametrize("first", [1e3, 1e25, 1e300, math.inf, math.nan])
+@pytest.mark.parametrize("first", [1e3, 1e25, 1e308, math.inf, math.nan])
 def test_huge_losses_do_not_flatten_the_rest(tmp_path: Path, first: float):
     train = [replace(m, plain=first) if m.step < 500 else m for m in usual_train()]
     dev = [replace(DEV, step=1, plain=first, best=False), *usual_dev()]
@@ -303,3 +303,18 @@ def test_axes_are_round_and_hold_every_score(tmp_path_factory: pytest.TempPathFa
         assert step == pytest.approx(metrics.step, abs=dev[-1].step / 500)
     assert all(tick == int(tick) for tick, _ in chart.below)
     assert chart.below[-1][1] <= chart.area["x"] + chart.area["width"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.3, 0.6, [0.3, 0.4, 0.5, 0.6]),
+        (0.02, 0.07, [0.02, 0.03, 0.04, 0.05, 0.06, 0.07]),
+        (12.1, 27.4, [10, 15, 20, 25, 30]),
+        (0.0, 0.0, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (5.0, 5.0, [2, 3, 4, 5, 6, 7, 8]),
+    ],
+)
+def test_an_axis_ends_with_the_round_numbers_around_it(tmp_path: Path, low: float, high: float, ticks: list[float]):
+    dev = [replace(DEV, step=1, bleu=low), replace(DEV, step=2, bleu=high)]
+    assert [tick for tick, _ in draw(tmp_path, [], dev)[0]["BLEU"].left] == ticks

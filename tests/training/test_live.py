@@ -68,7 +68,7 @@ def test_what_is_unknown_is_left_out(capsys: pytest.CaptureFixture[str]):
         shown.dev(replace(DEV, best=False, plain=800.0), 75)
     assert lines(capsys) == [
         "step 1,200/10,000 12%: loss 3.412, perplexity nan, rate 0.00070, norm inf, 412 k tokens/s, padding saved 41%, "
-        "3 skipped",
+        "skipped updates 3",
         "dev at step 1,200 (averaged weights): loss 3.201, plain 1.893, perplexity 6.64 (best so far), took 1:15",
         "dev at step 1,200: loss 3.201, plain 800.000, perplexity inf, BLEU 21.4, took 1:15",
     ]

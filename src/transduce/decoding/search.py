@@ -44,7 +44,7 @@ def greedy(
     return [_until_end(row) for row in outputs.cpu().numpy()]
 
 
-def greedy_all(model: Transformer, sources: Sequence[np.ndarray], extra_tokens: int) -> list[np.ndarray]:
+def greedy_all(model: Transformer, sources: Sequence[np.ndarray | list[int]], extra_tokens: int) -> list[np.ndarray]:
     """Translate any number of sentences, given as tokens with their ends, in batches of similar length."""
     outputs: list[np.ndarray] = [np.empty(0, np.int32)] * len(sources)
     order = sorted(range(len(sources)), key=lambda place: len(sources[place]), reverse=True)

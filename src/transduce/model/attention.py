@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from transduce.kernels import varlen
 from transduce.model.positions import rotate
 
 # In a block no sentence is shorter than this share of the longest; and a block has no more query-key pairs than this.
@@ -66,7 +67,7 @@ def _choice(places: Int[Tensor, " results"], device: torch.device) -> Choice:
 
 
 def _take(rows: Tensor, choice: Choice) -> Tensor:
-    if len(rows) == 0:  # a batch without sentences has no blocks
+    if len(rows) == 0:  # of a batch without sentences
         return rows.new_zeros(len(choice.rows), *rows.shape[1:])
     taken = rows.index_select(0, choice.rows)
     return taken.index_fill_(0, choice.zeros, 0) if len(choice.zeros) else taken
@@ -97,20 +98,33 @@ class Spans:
         queries: int,
         keys: int,
         causal: bool = False,
+        longest: tuple[int, int] | None = None,
     ):
         self.query_offsets, self.key_offsets = query_offsets, key_offsets
         self.queries, self.keys, self.causal = queries, keys, causal
+        self._longest = longest
+
+    @cached_property
+    def longest(self) -> tuple[int, int]:
+        """No sentence has more queries or keys than these: as was said, or else found, which makes a GPU wait."""
+        if self._longest is not None:
+            return self._longest
+        query, key = torch.stack((self.query_offsets, self.key_offsets)).diff().amax(1).tolist()
+        return query, key
 
     @cached_property
     def _dense(self) -> tuple[list[Block], Places, Places]:
         offsets = torch.stack((self.query_offsets, self.key_offsets)).cpu().long()
         lengths = offsets.diff()
-        order = lengths.amax(0).argsort(descending=True, stable=True)
-        order = order[lengths[0, order] > 0]
+        longer = lengths.amax(0)
+        order = longer.argsort(descending=True, stable=True)
+        held = order[lengths[0, order] > 0]
+        # Of a batch without sentences an empty one is taken, so that all weights have a gradient: zeros.
+        order = held if len(held) else order[:1]
         device = self.query_offsets.device
         blocks: list[Block] = []
         into: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for chosen in _similar(order, lengths.amax(0)):
+        for chosen in _similar(order, longer):
             inside = torch.empty(0)
             for side, first, many in zip(into, offsets, lengths):
                 steps = torch.arange(int(many[chosen].max()))
@@ -120,9 +134,8 @@ class Spans:
             mask = None if self.causal or bool(inside.all()) else inside[:, None, None, :].to(device)
             query_lengths, key_lengths = lengths[:, chosen].tolist()
             blocks.append(Block(chosen.tolist(), query_lengths, key_lengths, mask))
-        nothing = torch.empty(0, dtype=torch.long)
         query_places, key_places = (
-            Places(torch.cat((nothing, *side)), tokens, device) for side, tokens in zip(into, (self.queries, self.keys))
+            Places(torch.cat(side), tokens, device) for side, tokens in zip(into, (self.queries, self.keys))
         )
         return blocks, query_places, key_places
 
@@ -137,6 +150,9 @@ class Spans:
         weights: list[Weights] | None = None,
     ) -> Float[Tensor, "query heads d_v"]:
         """Attention of every sentence; a list given as `weights` receives each sentence's (heads, query, key)."""
+        if score.additive is None and not dropout and weights is None and varlen.can_attend(query, value):
+            offsets = self.query_offsets, self.key_offsets
+            return varlen.attend(query, key, value, *offsets, self.longest, causal=self.causal, scale=score.scale)
         blocks, query_places, key_places = self._dense
         query, key, value = query_places.spread(query), key_places.spread(key), key_places.spread(value)
         query_sizes = [len(block.sentences) * max(block.query_lengths) for block in blocks]
@@ -162,7 +178,7 @@ class Spans:
                     seen[sentence] = share[place, :, : block.query_lengths[place], : block.key_lengths[place]]
         if weights is not None:
             weights.append(seen)
-        return query_places.collect(torch.cat(results) if results else value)
+        return query_places.collect(torch.cat(results))
 
 
 def _similar(order: Tensor, longer: Tensor) -> Iterator[Tensor]:
@@ -170,7 +186,7 @@ def _similar(order: Tensor, longer: Tensor) -> Iterator[Tensor]:
     lengths = longer[order].tolist()
     first = 0
     while first < len(lengths):
-        most = max(1, BLOCK_PAIRS // lengths[first] ** 2)
+        most = BLOCK_PAIRS // max(1, lengths[first]) ** 2
         end = first + 1
         while end < len(lengths) and end - first < most and lengths[end] >= SIMILAR * lengths[first]:
             end += 1

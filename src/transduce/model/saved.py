@@ -49,27 +49,37 @@ class Loaded:
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary folder, then sync and rename it; an old folder of the name is replaced."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.parent / f".partial-{folder.name}-{os.getpid()}"
-    shutil.rmtree(partial, ignore_errors=True)
+    partial, old = (folder.parent / f".{kind}-{folder.name}-{os.getpid()}" for kind in ("partial", "old"))
+    for leftover in (partial, old):  # of a process that was killed and had the same number
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         partial.mkdir()
         write(partial)
         sync_folder(partial)
         if folder.exists():
-            old = folder.parent / f".old-{folder.name}-{os.getpid()}"
             folder.rename(old)
-            partial.rename(folder)
-            shutil.rmtree(old)
-        else:
-            partial.rename(folder)
+        partial.rename(folder)
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+    remove_leftovers(folder.parent, folder.name)
+
+
+def remove_leftovers(parent: Path, name: str = "*") -> None:
+    """Remove what was replaced, and what writers that were killed have left."""
+    for kind in ("partial", "old"):
+        for leftover in parent.glob(f".{kind}-{name}-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors as safetensors and sync them."""
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # such as a full disk
+        raise OSError(f"{path}: cannot be written ({error})") from error
     sync_file(path)
 
 

@@ -59,11 +59,16 @@ class Transformer(nn.Module):
         source: Int[Tensor, " source"],
         source_offsets: Int[Tensor, " sentences+1"],
         *,
+        longest: int | None = None,
         weights: list[Weights] | None = None,
     ) -> Float[Tensor, "source d_model"]:
-        """Return the encoder's output; a list given as `weights` receives each layer's attention."""
+        """Return the encoder's output; a list given as `weights` receives each layer's attention.
+
+        Where it is known that no sentence is longer than `longest`, a GPU need not wait to find out.
+        """
         positions = token_positions(source_offsets, len(source))
-        spans = Spans(source_offsets, source_offsets, queries=len(source), keys=len(source))
+        both = None if longest is None else (longest, longest)
+        spans = Spans(source_offsets, source_offsets, queries=len(source), keys=len(source), longest=both)
         turn = self.turn(positions)
         x = self.embed(source, positions, "source")
         for layer in self.encoder:
@@ -77,13 +82,21 @@ class Transformer(nn.Module):
         memory: Float[Tensor, "source d_model"],
         source_offsets: Int[Tensor, " sentences+1"],
         *,
+        longest: tuple[int, int] | None = None,
         weights: list[Weights] | None = None,
         cross_weights: list[Weights] | None = None,
     ) -> Float[Tensor, "target d_model"]:
-        """Return the decoder's states, which `project` makes logits of; lists given receive each layer's attention."""
+        """Return the decoder's states, which `project` makes logits of; lists given receive each layer's attention.
+
+        `longest` is known of source and target.
+        """
         positions = token_positions(target_offsets, len(target_input))
-        spans = Spans(target_offsets, target_offsets, queries=len(target_input), keys=len(target_input), causal=True)
-        cross_spans = Spans(target_offsets, source_offsets, queries=len(target_input), keys=len(memory))
+        tokens = len(target_input)
+        source, target = longest or (None, None)
+        both = None if target is None else (target, target)
+        cross = None if target is None or source is None else (target, source)
+        spans = Spans(target_offsets, target_offsets, queries=tokens, keys=tokens, causal=True, longest=both)
+        cross_spans = Spans(target_offsets, source_offsets, queries=tokens, keys=len(memory), longest=cross)
         turn = self.turn(positions)
         x = self.embed(target_input, positions, "target")
         for layer in self.decoder:
@@ -99,10 +112,12 @@ class Transformer(nn.Module):
         source_offsets: Int[Tensor, " sentences+1"],
         target_input: Int[Tensor, " target"],
         target_offsets: Int[Tensor, " sentences+1"],
+        *,
+        longest: tuple[int, int] | None = None,
     ) -> Float[Tensor, "target vocabulary"]:
         """Return for each target token the logits of the next one."""
-        memory = self.encode(source, source_offsets)
-        return self.project(self.decode(target_input, target_offsets, memory, source_offsets))
+        memory = self.encode(source, source_offsets, longest=longest and longest[0])
+        return self.project(self.decode(target_input, target_offsets, memory, source_offsets, longest=longest))
 
     def embed(
         self, tokens: Int[Tensor, " tokens"], positions: Int[Tensor, " tokens"], side: Side

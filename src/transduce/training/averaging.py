@@ -34,7 +34,7 @@ def choose_checkpoints(run: Path, *, last: int | None = None, best: int | None =
     if wanted < 1:
         raise UsageError(f"there is no mean of {wanted} checkpoints; give 1 or more")
     checkpoints = Checkpoints(run)
-    found = checkpoints.best(wanted, by) if best else checkpoints.all()[-wanted:]
+    found = checkpoints.best(wanted, by) if best else checkpoints.regular()[-wanted:]
     if not found:
         what = "no checkpoint with a dev score" if best else "no checkpoints"
         raise DataError(f"{run}: holds {what}; name a run made by transduce train")
@@ -48,6 +48,7 @@ def choose_checkpoints(run: Path, *, last: int | None = None, best: int | None =
 
 def average(folders: Sequence[Path], out: Path) -> None:
     """Write a model with the mean of the weights of others, which must share their settings and their subwords."""
+    folders = [saved.find_model(folder) for folder in folders]
     configs = [saved.read_config(folder) for folder in folders]
     manifests = [saved.read_manifest(folder) for folder in folders]
     for folder, config, manifest in zip(folders, configs, manifests):

@@ -4,7 +4,8 @@
     …/resume.safetensors              Adam's moments; also the weights, where model.safetensors holds their average
 
 Random numbers need no place of their own: those of a step are drawn from a seed made of the run's seed, the step and
-the process. Only the last two checkpoints keep what is needed to resume.
+the process. Only the last two checkpoints keep what is needed to resume. A checkpoint made because somebody asked the
+run to stop is not scored and counts for nothing else, so that an interrupted run ends with the same model as any other.
 """
 
 import re
@@ -110,16 +111,31 @@ class Checkpoints:
             saved.write_folder(folder, write)
         return folder
 
-    def prune(self, last: int, best: int, best_by: str) -> None:
-        """Remove checkpoints that are neither among the last nor among the best; older ones lose their optimiser."""
+    def regular(self) -> list[Path]:
+        """Those that were due or the last of their run, the oldest first; not those of a run asked to stop."""
+        found: list[Path] = []
+        for folder in self.all():
+            with suppress(DataError):
+                if not saved.read_manifest(folder)["about"].get("interrupted"):
+                    found.append(folder)
+        return found
+
+    def prune(self, newest: Path, last: int, best: int, best_by: str) -> None:
+        """Remove checkpoints that are neither among the last nor among the best; older ones lose their optimiser.
+
+        Those that come after the newest are damaged: the run has gone back behind them.
+        """
         everything = self.all()
-        kept = {*everything[-max(last, RESUMABLE) :], *self.best(best, best_by)}
-        for folder in everything:
+        passed = everything[: everything.index(newest) + 1]
+        for folder in everything[len(passed) :]:
+            shutil.rmtree(folder, ignore_errors=True)
+        kept = {*passed[-RESUMABLE:], *self.regular()[-last:], *self.best(best, best_by)}
+        for folder in passed:
             if folder not in kept:
                 shutil.rmtree(folder, ignore_errors=True)
-        for folder in everything[:-RESUMABLE]:
+        for folder in passed[:-RESUMABLE]:
             (folder / RESUME).unlink(missing_ok=True)
-        self._remove_leftovers()
+        saved.remove_leftovers(self.folder)
         if self.folder.is_dir():
             sync_folder(self.folder)
 
@@ -142,13 +158,9 @@ class Checkpoints:
                 return folder, problems
             problems.append(problem)
         if problems:
-            raise DataError("\n".join([*problems, f"{self.folder}: no checkpoint can be resumed; begin a new run"]))
+            remedy = "begin a new run in another --out, with --from and a checkpoint whose weights are whole"
+            raise DataError("\n".join([*problems, f"{self.folder}: no checkpoint can be resumed; {remedy}"]))
         return None
-
-    def _remove_leftovers(self) -> None:
-        for pattern in (".partial-*", ".old-*"):
-            for path in self.folder.glob(pattern):
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def rank_score(dev: Mapping[str, Any], by: str) -> float:
@@ -164,17 +176,24 @@ def find_damage(folder: Path) -> str | None:
         return str(error)
     resume = manifest.get("resume", {})
     if RESUME not in resume:
-        return f"{folder}: has no optimiser"
+        return f"{folder}: was not made to be resumed"
+    if not (folder / RESUME).exists():
+        return f"{folder / RESUME}: is not there (only the last {RESUMABLE} checkpoints keep it)"
     return saved.find_damage(folder, {"files": {**manifest["files"], **resume}})
 
 
-def restore(state: State, folder: Path, processes: Processes) -> None:
-    """Put a checkpoint's contents into the state: the first process reads, the others are sent them."""
+def restore(state: State, folder: Path, processes: Processes, best_by: str) -> None:
+    """Put a checkpoint's contents into the state: the first process reads, the others are sent them.
+
+    What was best until now counts for nothing if it is to be judged by another score from now on.
+    """
     counters: dict[str, Any] = {}
     weights: dict[str, Tensor] = {}
     resumable: dict[str, Tensor] = {}
     if processes.first:
         counters = saved.read_manifest(folder)["about"]["state"]
+        if saved.read_config(folder).training.best_by != best_by:
+            counters |= {"best": None, "best_step": 0, "without_best": 0}
         weights, resumable = saved.read_tensors(folder / saved.WEIGHTS), saved.read_tensors(folder / RESUME)
     state.restore(processes.share_tensors(weights), processes.share_tensors(resumable))
     state.restore_counters(processes.share(counters))

@@ -166,7 +166,7 @@ def _describe(metrics: TrainMetrics, left: float, unit: str = " tokens/s") -> di
     if metrics.peak_share is not None:
         fields["peak"] = f"{metrics.peak_share:.0%} of peak"
     if metrics.skipped:
-        fields["skipped"] = f"{metrics.skipped:,} skipped"
+        fields["skipped"] = f"skipped updates {metrics.skipped:,}"
     if math.isfinite(left):
         fields["left"] = f"{format_seconds(max(0.0, left))} left"
     return fields

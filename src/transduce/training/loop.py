@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from transduce.config import Config
@@ -22,7 +21,7 @@ from transduce.training.events import EventFile
 from transduce.training.live import Live
 from transduce.training.meter import Meter, Seen
 from transduce.training.metrics import DevMetrics, MetricsFile
-from transduce.training.stopping import Limits, Signals
+from transduce.training.stopping import Limits, Signals, describe_signal
 from transduce.training.validate import DevScores, validate
 
 
@@ -61,11 +60,12 @@ def train(run: Run) -> str:
         for batch in loader if reason is None else ():
             run.meter.add(take_step(run, batch))
             asked, late, due = processes.highest(signals.asked or 0, run.limits.late(), checkpoint_due(run))
-            reason = f"signal {int(asked)}" if asked else run.limits.reached(state, late=bool(late))
+            limit = run.limits.reached(state, late=bool(late))
+            reason = limit or (describe_signal(int(asked)) if asked else None)
             if reason or due or run.meter.due():
                 log(run)
             if reason or due:
-                checkpoint(run, last=reason is not None)
+                checkpoint(run, last=reason is not None, interrupted=not (limit or due))
                 reason = reason or run.limits.reached(state)
             if reason:
                 break
@@ -75,7 +75,6 @@ def train(run: Run) -> str:
 def take_step(run: Run, batch: Batch) -> Seen:
     """One update: the gradient of the loss of a whole batch, over all processes, divided by its target tokens."""
     state, processes = run.state, run.processes
-    torch.manual_seed(step_seed(run.config.training.seed, state.step, processes.rank))
     targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
     sums = processes.add(backward(run, batch, targets))
     state.step += 1
@@ -89,25 +88,30 @@ def take_step(run: Run, batch: Batch) -> Seen:
 
 def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
     """Add up the gradients of a batch, in pieces; where memory does not suffice, in pieces half as large."""
-    pieces = run.config.training.accumulate
+    pieces = wanted = run.config.training.accumulate
     while True:
         parts = batch.split(pieces) if pieces > 1 or run.trimmed else [batch]
+        # Each attempt begins with the same seed: halved or cut into as many pieces from the start, it is the same step.
+        torch.manual_seed(step_seed(run.config.training.seed, run.state.step, run.processes.rank))
         try:
-            return _backward(run, parts or [batch], targets)
+            sums = _backward(run, parts or [batch], targets)
+            break
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
                 raise
             _refuse_to_halve(run, parts, error)
-            pieces = 2 * len(parts)
-            if not run.halved:
-                run.live.say(
-                    f"out of memory at step {run.state.step + 1:,}: its batch is computed in {pieces} pieces instead; "
-                    f"if this happens often, use --training.accumulate {pieces}"
-                )
-        run.halved += 1
+        pieces *= 2
         run.state.optimiser.adam.zero_grad(set_to_none=True)
         if run.processes.device.type == "cuda":
             torch.cuda.empty_cache()
+    if pieces > wanted:
+        if not run.halved:
+            run.live.say(
+                f"out of memory at step {run.state.step + 1:,}: its batch was computed in {pieces} pieces instead; "
+                f"--training.accumulate {pieces} does so from the start (said once, others may follow)"
+            )
+        run.halved += 1
+    return sums
 
 
 def _backward(run: Run, parts: list[Batch], targets: Tensor) -> Tensor:
@@ -154,7 +158,10 @@ def log(run: Run) -> None:
     epoch = state.position.epoch + state.position.step / len(run.batches.plan(state.position.epoch))
     metrics = run.meter.metrics(state, epoch, state.seconds)
     if bad:
-        run.live.say(f"{len(bad)} updates up to step {state.step:,} were not finite and were skipped")
+        run.live.say(
+            f"skipped {len(bad)} of {len(run.meter.steps)} updates up to step {state.step:,}: not finite "
+            f"(the last at step {bad[-1].step:,}; {state.skipped:,} since the run began)"
+        )
     for file in run.files:
         file.write(metrics)
     run.live.train(metrics, run.limits.seconds_left(state, epoch, *run.meter.pace()))
@@ -182,12 +189,17 @@ def checkpoint_due(run: Run) -> bool:
     return run.processes.first and time.monotonic() - run.saved >= 60 * training.checkpoint_minutes
 
 
-def checkpoint(run: Run, *, last: bool) -> None:
-    """Validate and save; a disk that is full costs this checkpoint, not the run."""
+def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
+    """Validate and save; a disk that is full costs this checkpoint, not the run.
+
+    Who interrupts a run may not wait long, so then it is saved without being validated.
+    """
     state, training = run.state, run.config.training
     begin = time.monotonic()
-    weights = state.weights() if state.average or training.sharded else None
-    scores = run.processes.share(score(run, weights) if run.processes.first else None)
+    scores = None
+    if not interrupted:
+        weights = state.weights() if state.average or training.sharded else None
+        scores = run.processes.share(score(run, weights) if run.processes.first else None)
     better = scores is not None and (state.best is None or rank_score(asdict(scores), training.best_by) < state.best)
     if scores is not None:
         state.without_best = 0 if better else state.without_best + 1
@@ -207,18 +219,22 @@ def checkpoint(run: Run, *, last: bool) -> None:
     about = {
         "dev": scores and asdict(scores),
         "best": better,
+        "interrupted": interrupted,
         "data": {name: run.data.manifest[name] for name in ("fingerprint", "made_from")},
     }
     try:
-        run.checkpoints.save(state, run.config, run.data.subwords, about, run.processes.rank)
+        folder = run.checkpoints.save(state, run.config, run.data.subwords, about, run.processes.rank)
         if run.processes.first:
-            run.checkpoints.prune(training.average_checkpoints, training.keep_best, training.best_by)
-    except (OSError, SafetensorError) as error:
+            run.checkpoints.prune(folder, training.average_checkpoints, training.keep_best, training.best_by)
+    except OSError as error:
         if last:
             raise TransduceError(
-                f"the last checkpoint could not be saved: {error}; those before it are whole"
+                f"the last checkpoint, of step {state.step:,}, could not be saved: {error.strerror or error}; those "
+                "before it are whole: make room and give the same command with --resume"
             ) from error
-        run.live.say(f"the checkpoint of step {state.step:,} could not be saved: {error}; training goes on")
+        run.live.say(
+            f"the checkpoint of step {state.step:,} could not be saved: {error.strerror or error}; training goes on"
+        )
     run.saved = time.monotonic()
     run.meter.restart()
 

@@ -26,9 +26,9 @@ def smoothed_loss(
 class Objective(nn.Module):
     """The model together with its loss: what is wrapped for several processes, and compiled."""
 
-    def __init__(self, model: Transformer, label_smoothing: float):
+    def __init__(self, model: Transformer, label_smoothing: float, longest: tuple[int, int] | None = None):
         super().__init__()
-        self.model, self.label_smoothing = model, label_smoothing
+        self.model, self.label_smoothing, self.longest = model, label_smoothing, longest
 
     def forward(
         self,
@@ -39,7 +39,7 @@ class Objective(nn.Module):
         target: Int[Tensor, " target"],
     ) -> Float[Tensor, "2"]:
         """Return the sums of the smoothed and the plain loss."""
-        logits = self.model(source, source_offsets, target_input, target_offsets)
+        logits = self.model(source, source_offsets, target_input, target_offsets, longest=self.longest)
         return stack(smoothed_loss(logits, target, self.label_smoothing))
 
     def measure(self, batch: Batch) -> Float[Tensor, "2"]:

@@ -12,8 +12,8 @@ import torch
 
 from transduce import strict
 from transduce.config import Config, ModelConfig
-from transduce.disk import lock, write_json
-from transduce.errors import ConfigError, DataError
+from transduce.disk import LOCK, lock, write_json
+from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model import saved
 from transduce.model.transformer import Transformer
 from transduce.progress import format_seconds
@@ -39,6 +39,7 @@ METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "m
 # What may change when a run goes on: all else would make it another run.
 _MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "training.", "search.")
 _FIXED = ("training.seed",)
+_ANEW = "begin a new run with --from and another --out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +78,9 @@ class _Silent:
 
 def run_training(request: Request) -> Outcome:
     """Set up a run or take it up again, train it, and write its model."""
+    data = DataSet.open(request.data)
+    config = fit_to_data(request.config, data)
     with join_processes(request.device) as processes, _own(request, processes):
-        data = DataSet.open(request.data)
-        config = fit_to_data(request.config, data)
         checkpoint, problems = _find_checkpoint(request, config, data, processes)
         with _set_up(request, config, data, checkpoint, processes) as run:
             for problem in problems:
@@ -123,15 +124,22 @@ def _own(request: Request, processes: Processes) -> Iterator[None]:
     out = request.out
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file; name a folder for --out")
-    foreign = [name for name in os.listdir(out) if name not in _OWN_NAMES] if out.exists() else []
-    if foreign and not (out / "config.json").exists():
-        raise DataError(f"{out}: holds other files ({foreign[0]}); name an empty or new folder for --out")
+    foreign = sorted(set(os.listdir(out)) - _OWN_NAMES) if out.exists() else []
+    if foreign and not _is_run(out):
+        raise DataError(f"{out}: holds other files ({foreign[0]}) and no run; name a new or empty folder for --out")
     out.mkdir(parents=True, exist_ok=True)
     with lock(out, BUSY):
         yield
 
 
-_OWN_NAMES = {".lock", "checkpoints", "config.json", METRICS, CURVE, EVENTS, MODEL, "summary.json"}
+_OWN_NAMES = {LOCK, "checkpoints", saved.CONFIG, METRICS, CURVE, EVENTS, MODEL, "summary.json"}
+
+
+def _is_run(out: Path) -> bool:
+    try:
+        return bool(Checkpoints(out).all()) or saved.read_config(out) is not None
+    except TransduceError:
+        return False  # another program's config.json
 
 
 def _find_checkpoint(
@@ -144,23 +152,28 @@ def _find_checkpoint(
         if checkpoints.all() and not request.resume:
             newest = checkpoints.all()[-1].name
             raise DataError(f"{request.out}: holds a run ({newest}); --resume goes on with it, or name another --out")
+        if not checkpoints.all() and (request.out / MODEL).exists():
+            raise DataError(f"{request.out}: holds a model and no checkpoints to go on from; name another --out")
         found = checkpoints.newest_good() if request.resume else None
         if found:
-            if request.start:
-                raise ConfigError(
-                    f"--from {request.start} is for a new run, and {request.out} is resumed; leave one out"
-                )
             _refuse_differences(found[0], config, data)
+            if request.start:
+                print(f"--from {request.start} was for the beginning of the run: it is passed over", file=sys.stderr)
     return processes.share(found) or (None, [])
 
 
 def _refuse_differences(checkpoint: Path, config: Config, data: DataSet) -> None:
-    made_from = saved.read_manifest(checkpoint)["about"]["data"]
+    manifest = saved.read_manifest(checkpoint)
+    made_from, known = manifest["about"]["data"], saved.read_subwords(checkpoint, manifest)
+    differences = []
     if made_from["fingerprint"] != data.manifest["fingerprint"]:
         differences = _differences(made_from["made_from"], data.manifest["made_from"])
+    elif any(own.model != known[side].model for side, own in data.subwords.items()):
+        differences = ["its subwords, though all settings are the same (SentencePiece may have another version)"]
+    if differences:
         raise DataError(
             f"{data.folder}: is not the data set this run was trained on; it differs in {', '.join(differences)}; "
-            "prepare it as it was, or begin a new run with --from"
+            f"prepare it as it was, or {_ANEW}"
         )
     before, now = _flat(strict.to_dict(saved.read_config(checkpoint))), _flat(strict.to_dict(config))
     refused = []
@@ -170,7 +183,7 @@ def _refuse_differences(checkpoint: Path, config: Config, data: DataSet) -> None
             if key.startswith(_MAY_CHANGE) and key not in _FIXED:
                 print(f"changed since {checkpoint.name}: {change}", file=sys.stderr)
             else:
-                refused.append(f"{checkpoint}: {change}; resume with the old value, or begin a new run with --from")
+                refused.append(f"{checkpoint}: {change}; resume with the old value, or {_ANEW}")
     if refused:
         raise ConfigError("\n".join(refused))
 
@@ -214,16 +227,17 @@ def _set_up(
         notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
     bf16 = uses_bf16(training, processes.device)
     compiled = compiles(training, config.model, processes.device)
-    objective = Objective(model, training.label_smoothing)
+    batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
+    longest = batches.longest["source"], batches.longest["target"]
+    objective = Objective(model, training.label_smoothing, longest)
     if compiled:
         objective.compile()
     wrapped = processes.wrap(objective, training.sharded)
     average = MovingAverage(model, training.average_decay) if training.average_decay else None
     state = State(model=model, optimiser=Optimiser(model, training), average=average)
     if checkpoint:
-        restore(state, checkpoint, processes)
+        restore(state, checkpoint, processes, training.best_by)
         notes.append(f"resumed {checkpoint.name}: epoch {state.position.epoch}, batch {state.position.step}")
-    batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
     with ExitStack() as stack:
         live: Live = _Silent()
         files: list[MetricsFile | EventFile] = []
@@ -243,7 +257,8 @@ def _set_up(
                 f"on {processes.world} × {processes.device.type} in {precision}",
                 file=sys.stderr,
             )
-            live = stack.enter_context(show_training(training.steps, state.step, request.seconds))
+            until = None if request.seconds is None else state.seconds + request.seconds
+            live = stack.enter_context(show_training(training.steps, state.step, until))
             if "dev" not in data.splits or data.dev.pairs == 0:
                 notes.append(
                     "the data set has no dev set: checkpoints are not validated; prepare with --dev-split 2000"
@@ -280,13 +295,19 @@ def _finish(run: Run, reason: str) -> Outcome:
         ("ended", f"{reason} at step {state.step:,}"),
         ("trained", f"{format_count(state.tokens)} tokens in {format_seconds(state.seconds)}"),
     ]
-    if reason.startswith("signal "):
-        summary.append(("go on", "the same command with --resume"))
-    else:
-        summary += _choose_model(run)
-    train_metrics, dev_metrics = read_metrics(out / METRICS)
-    write_json(out / "summary.json", dict(summary))
-    write_curve(out / CURVE, train_metrics, dev_metrics, out.name, summary)
+    try:
+        if reason.startswith("signal "):
+            summary.append(("go on", "the same command with --resume"))
+        else:
+            summary += _choose_model(run)
+        train_metrics, dev_metrics = read_metrics(out / METRICS)
+        write_json(out / "summary.json", dict(summary))
+        write_curve(out / CURVE, train_metrics, dev_metrics, out.name, summary)
+    except OSError as error:
+        raise TransduceError(
+            f"{out}: {reason}, but model, summary and curve could not all be written: {error.strerror or error}; the "
+            "checkpoints are whole: make room and give the same command with --resume"
+        ) from error
     summary.append(("curve", str(out / CURVE)))
     return Outcome(reason, summary)
 
@@ -295,14 +316,12 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
     """Write as the run's model the best on the dev set: the mean of the last checkpoints, the best one, or the last."""
     training = run.config.training
     checkpoints = Checkpoints(run.folder)
-    last = checkpoints.all()[-training.average_checkpoints :]
-    if not last:
-        return []
+    last = [folder for folder in checkpoints.regular()[-training.average_checkpoints :] if _is_whole(folder)]
     candidates: list[tuple[float, str, list[Path]]] = []
     lines: list[tuple[str, str]] = []
     for name, folders in (
-        ("the last checkpoint", last[-1:]),
-        ("the best checkpoint", checkpoints.best(1, training.best_by)),
+        ("the last checkpoint", [folder for folder in checkpoints.all()[-1:] if _is_whole(folder)]),
+        ("the best checkpoint", [folder for folder in checkpoints.best(1, training.best_by) if _is_whole(folder)]),
         (f"the mean of the last {len(last)} checkpoints", last if len(last) > 1 else []),
     ):
         if not folders:
@@ -315,17 +334,28 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
         bleu = f", BLEU {dev['bleu']:.1f}" if dev["bleu"] is not None else ""
         perplexity = DevMetrics(step=0, seconds=0, best=False, **dev).perplexity
         lines.append((name, f"{_step_names(folders)}: dev perplexity {perplexity:.3f}{bleu}"))
+    if not candidates:
+        raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
     _, name, folders = min(candidates, key=lambda candidate: candidate[0])
     about = {"made_from": [folder.name for folder in folders], "what": name}
     saved.save_model(run.folder / MODEL, run.config, mean_weights(folders), run.data.subwords, about)
     return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
 
 
+def _is_whole(folder: Path) -> bool:
+    try:
+        damage = saved.find_damage(folder, saved.read_manifest(folder))
+    except DataError as error:
+        damage = str(error)
+    if damage:
+        print(f"{damage}; {folder.name} is left out of the final model", file=sys.stderr)
+    return damage is None
+
+
 def _dev_scores(run: Run, folders: list[Path]) -> dict[str, Any] | None:
-    if len(folders) == 1:
-        return saved.read_manifest(folders[0])["about"]["dev"]
-    scores = score(run, mean_weights(folders))
-    return scores and asdict(scores)
+    known = saved.read_manifest(folders[0])["about"]["dev"] if len(folders) == 1 else None
+    scores = score(run, mean_weights(folders)) if known is None else None
+    return known or (scores and asdict(scores))
 
 
 def _step_names(folders: list[Path]) -> str:

@@ -61,6 +61,11 @@ class Limits:
         return max(0.0, min(steps * step_seconds, left))
 
 
+def describe_signal(number: int) -> str:
+    """A signal as the reason why a run ended; its number comes second."""
+    return f"signal {number} ({signal.Signals(number).name})"
+
+
 class Signals:
     """Remembers a polite request to end, in a `with` block; asked a second time by the keyboard, it ends at once."""
 

@@ -1,0 +1,44 @@
+"""A data set, and runs that others can begin with."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from runs import Forks, command, prepare, train
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of 300 pairs."""
+    return prepare(tmp_path_factory.mktemp("training") / "data")
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Where trainings run that are to be killed."""
+    forks = Forks(tmp_path_factory.mktemp("forks"))
+    yield forks
+    forks.close()
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """A run of 20 steps that nothing happened to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert train(data, out) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def killed_run(tmp_path_factory: pytest.TempPathFactory, data: Path, forks: Forks) -> Path:
+    """A run that was killed after step 13, with checkpoints of steps 5 and 10; not to be changed."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert forks.run("at_step(13, die)", *command(data, out)).code == -9
+    return out
+
+
+@pytest.fixture
+def killed(tmp_path: Path, killed_run: Path) -> Path:
+    """The same, to be changed."""
+    return shutil.copytree(killed_run, tmp_path / "run")

@@ -1,0 +1,216 @@
+"""Minute trainings: started, killed, resumed and compared."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from transduce.cli import main
+from transduce.text import numbers
+from transduce.training import loop, meter
+
+# One epoch is 17 batches, so that 20 steps go over its end; a checkpoint every 5 steps.
+FLAGS = {
+    "--preset": "tiny",
+    "--device": "cpu",
+    "--model.layers": "1",
+    "--model.d-model": "32",
+    "--model.d-ff": "64",
+    "--model.heads": "2",
+    "--batch.source-tokens": "512",
+    "--batch.target-tokens": "512",
+    "--batch.parts": "2",
+    "--training.steps": "20",
+    "--training.checkpoint-steps": "5",
+    "--training.warmup-steps": "10",
+    "--training.peak-rate": "0.005",
+    "--training.bleu-sentences": "0",
+}
+Pairs = list[tuple[str, str]]
+Put = Callable[[object, str, Any], None]  # setattr, or pytest's
+
+
+def write_pairs(path: Path, pairs: Pairs) -> str:
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    return str(path)
+
+
+def prepare(out: Path, *flags: str, pairs: Pairs | None = None) -> Path:
+    """Prepare a data set of 300 pairs, with 40 more to validate on."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    train = write_pairs(out.with_suffix(".train.tsv"), pairs or numbers.corpus("train", 300))
+    dev = write_pairs(out.with_suffix(".dev.tsv"), numbers.corpus("dev", 40))
+    files = ["--pairs", train, "--dev-pairs", dev]
+    assert main(["prepare", str(out), *files, "--subwords", "340", "--workers", "1", *flags]) == 0
+    return out
+
+
+def command(data: Path, out: Path, *more: str) -> list[str]:
+    """The command line of a training; flags given here override the usual ones."""
+    usual = [word for flag, value in FLAGS.items() if flag not in more for word in (flag, value)]
+    return ["train", str(data), "--out", str(out), *usual, *more]
+
+
+def train(data: Path, out: Path, *more: str) -> int:
+    """Train in this process and log every step; returns the exit code."""
+    # Minute models are fastest on one thread, and sums come out the same in every process.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with patch.object(meter, "SECONDS", 0):
+            return main(command(data, out, *more))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def checkpoints(run: Path) -> dict[int, Path]:
+    """A run's checkpoints by their steps."""
+    return {int(path.name.split("-")[1]): path for path in sorted((run / "checkpoints").glob("step-*"))}
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, but for what a clock tells."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in ("seconds", "tokens_per_second")} for line in lines]
+
+
+def contents(run: Path) -> dict[str, Any]:
+    """All that a run has come to: every file of its checkpoints and of its model, its log; but for what a clock tells."""
+    found: dict[str, Any] = {"metrics": metrics(run)}
+    for path in sorted([*run.glob("checkpoints/**/*"), *run.glob("model/**/*")]):
+        name = str(path.relative_to(run))
+        if path.name == "manifest.json":
+            manifest = json.loads(path.read_text())
+            manifest["about"].get("state", {}).pop("seconds", None)
+            found[name] = manifest
+        elif path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def leftovers(run: Path) -> list[str]:
+    """Hidden things in a run, but for its lock."""
+    return sorted(str(path.relative_to(run)) for path in run.rglob(".*") if path.name != ".lock")
+
+
+# ---- things that happen to a run ----
+
+
+def die(*_: object, **__: object) -> None:
+    """As kill -9 does it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_step(step: int, act: Callable[[], object], put: Put = setattr) -> None:
+    """Do something when so many steps are done, saved and logged."""
+    usual = loop.take_step
+
+    def take_step(run: Any, batch: Any) -> Any:
+        if run.state.step == step:
+            act()
+        return usual(run, batch)
+
+    put(loop, "take_step", take_step)
+
+
+def at_save(step: int, act: Callable[[], object], put: Put = setattr) -> None:
+    """Do something when the checkpoint of a step is about to be made."""
+    usual = loop.checkpoint
+
+    def checkpoint(run: Any, **more: Any) -> None:
+        if run.state.step == step:
+            act()
+        usual(run, **more)
+
+    put(loop, "checkpoint", checkpoint)
+
+
+def on_call(owner: object, name: str, number: int, act: Callable[..., object], put: Put = setattr) -> None:
+    """Do something instead of the nth call of a function from now on."""
+    usual = getattr(owner, name)
+    calls = 0
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return act(*args, **kwargs) if calls == number else usual(*args, **kwargs)
+
+    put(owner, name, called)
+
+
+# ---- processes to be killed ----
+
+SERVER = """
+import json, os, signal, sys, traceback
+import torch
+import transduce.cli, transduce.training.run
+torch.set_num_threads(1)
+for line in sys.stdin:
+    code, arguments, log = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1), os.dup2(output, 2)
+        left = 1
+        signal.alarm(120)
+        try:
+            exec(code, {})
+            left = transduce.cli.main(arguments)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(left)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+PREAMBLE = """
+import os, pathlib, shutil, signal
+from runs import at_save, at_step, die, on_call
+from transduce import disk
+from transduce.model import saved
+from transduce.training import checkpoint, loop, meter, metrics, run
+meter.SECONDS = 0  # a line of the log for every step
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended, and all that it printed."""
+
+    code: int
+    text: str
+
+
+class Forks:
+    """Runs transduce in processes of its own; torch is imported once for all of them."""
+
+    def __init__(self, folder: Path):
+        self.log = folder / "log"
+        here = str(Path(__file__).parent)
+        path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self.server = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def run(self, code: str, *arguments: str) -> Ended:
+        """Run some code and then a command line."""
+        assert self.server.stdin
+        assert self.server.stdout
+        self.server.stdin.write(json.dumps([PREAMBLE + code, arguments, str(self.log)]) + "\n")
+        self.server.stdin.flush()
+        code_left = int(self.server.stdout.readline())
+        return Ended(code_left, self.log.read_text())
+
+    def close(self) -> None:
+        """End the process that starts the others."""
+        self.server.communicate(timeout=30)
