@@ -40,8 +40,9 @@ _PARSING = replace(
     search=replace(BASE.search, beam=21, alpha=0.3, extra_tokens=300),
 )
 _TINY = replace(
-    _model(layers=4, d_model=128, d_ff=512, heads=4, vocabulary=8_000),
-    batch=replace(BASE.batch, source_tokens=4_096, target_tokens=4_096),
+    _model(layers=2, d_model=128, d_ff=512, heads=4, vocabulary=8_000, dropout=0.0),
+    batch=replace(BASE.batch, source_tokens=2_048, target_tokens=2_048),
+    training=replace(BASE.training, steps=1000, warmup_steps=300, checkpoint_minutes=1.0),
 )
 
 # Row B lowers d_k alone: with d_v left at 64 the counts fall by the paper's 7 M and 5 M.

@@ -12,6 +12,7 @@ from rows import one_thread as one_thread
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
+from transduce.model.attention import MultiHeadAttention, Spans
 from transduce.model.positions import rotate, rotations, sinusoids, token_positions
 
 
@@ -91,6 +92,18 @@ def test_rotations_are_in_self_attention_and_nowhere_else():
     turned = model.encode(row.tokens, row.offsets)
     backwards = model.encode(row.tokens.flip(0), row.offsets).flip(0)
     assert (turned - backwards).abs().max() > 1e-4
+
+
+def test_only_distances_count_in_rotary_attention():
+    """Queries and keys are turned alike: all positions later by the same number give the same, doubled ones do not."""
+    torch.manual_seed(0)
+    module = MultiHeadAttention(12, 3, 4, 4).double()
+    x, offsets = torch.randn(9, 12, dtype=torch.float64), torch.tensor([0, 9])
+    for causal in (False, True):
+        spans = Spans(offsets, offsets, queries=9, keys=9, causal=causal)
+        found = module(x, None, spans, turn=rotations(torch.arange(9), 4))
+        assert_near(module(x, None, spans, turn=rotations(torch.arange(9) + 5, 4)), found, 1e-5)
+        assert (module(x, None, spans, turn=rotations(torch.arange(9) * 2, 4)) - found).abs().max() > 1e-3
 
 
 def test_learned_positions_are_rows_of_a_table_of_each_side():

@@ -18,11 +18,12 @@ KINDS: list[dict[str, Any]] = [
     {"positions": "rotary", "norm": "pre", "activation": "swiglu", "tie": "none"},
     {"attention": "unscaled", "d_v": 3, "attention_dropout": 0.0},
 ]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]  # with a GPU the same is held of it
 
 
 def make_float32(**changes: Any) -> Transformer:
     torch.manual_seed(0)
-    return Transformer(replace(SMALL, d_model=24, **changes))
+    return Transformer(replace(SMALL, **{"d_model": 24, **changes}))
 
 
 def agreement(found: Tensor, expected: Tensor) -> float:
@@ -48,6 +49,38 @@ def test_bf16_is_near_float32(changes: dict[str, Any]):
         assert parameter.grad is not None
         assert parameter.grad.dtype == torch.float32
         assert agreement(parameter.grad, gradient) > 0.97, name
+
+
+def spoil_memory(device: str) -> None:
+    """Leave NaN in memory that is free again: whatever is used without being written shows itself."""
+    sizes = [1 << power for power in range(6, 20)]
+    spoiled = [torch.full((size,), torch.nan, device=device) for size in sizes for _ in range(20)]
+    del spoiled
+
+
+@pytest.mark.parametrize("changes", [{}, {"positions": "rotary", "norm": "pre"}, {"attention": "additive"}], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+def test_filler_is_nothing_in_half_precision_too(device: str, changes: dict[str, Any]):
+    """bf16 with filler on any device has the results and the gradients of float32 on the CPU without any."""
+    torch.manual_seed(0)
+    model = Transformer(replace(SMALL, d_model=32, heads=4, **changes))
+    lengths = [7, 30, 1, 12], [9, 20, 3, 12]
+    source, target = (random_row(some, filler=0, empty=0) for some in lengths)
+    expected = run(model, source, target)
+    expected.square().sum().backward()
+    gradients = [torch.as_tensor(parameter.grad) for parameter in model.parameters()]
+    model.zero_grad()
+    rows = [make_row(row.split(row.tokens), filler=50, empty=3) for row in (source, target)]
+    model.to(device)
+    spoil_memory(device)
+    with torch.autocast(device, torch.bfloat16):
+        logits = model(*(part.to(device) for row in rows for part in (row.tokens, row.offsets)))
+        loss = logits[: target.used].float().square().sum()
+    spoil_memory(device)
+    loss.backward()
+    assert agreement(logits[: target.used].cpu(), expected) > 0.999
+    for (name, parameter), gradient in zip(model.named_parameters(), gradients):
+        assert agreement(torch.as_tensor(parameter.grad).cpu(), gradient) > 0.97, name
 
 
 @pytest.mark.parametrize("changes", KINDS, ids=str)
@@ -83,14 +116,19 @@ def test_one_token_is_a_batch(changes: dict[str, Any]):
 
 
 @pytest.mark.parametrize("filler", [6, 0])
-@pytest.mark.parametrize("changes", KINDS, ids=str)
-def test_a_batch_may_hold_no_sentence(changes: dict[str, Any], filler: int):
+@pytest.mark.parametrize("changes", [*KINDS, {"d_model": 32, "heads": 4}], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_batch_may_hold_no_sentence(device: str, changes: dict[str, Any], filler: int):
     """A process's share of an epoch's last batch may be empty; its gradients are zeros then."""
-    model = make_model(replace(SMALL, **changes))
-    source, target = random_row([], filler=filler), random_row([], filler=filler)
-    logits = model(source.tokens, source.offsets, target.tokens, target.offsets)
+    model = make_float32(**changes).to(device)
+    row = random_row([], filler=filler)
+    rows = [part.to(device) for part in (row.tokens, row.offsets) * 2]
+    spoil_memory(device)
+    with torch.autocast(device, torch.bfloat16):
+        logits = model(*rows)
     assert logits.isfinite().all()
-    run(model, source, target).sum().backward()
+    spoil_memory(device)
+    logits[: row.used].float().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name  # else the other processes would wait for it
         assert torch.equal(parameter.grad, torch.zeros_like(parameter)), name

@@ -30,14 +30,9 @@ def make_rows(lengths: list[tuple[int, int]], seed: int) -> tuple[Row, Row]:
     return random_row([source for source, _ in lengths]), random_row([target for _, target in lengths])
 
 
-@pytest.fixture(autouse=True)
-def without_gradients(request: pytest.FixtureRequest):
-    with torch.set_grad_enabled("gradient" in request.node.name):
-        yield
-
-
 @given(name=NAMES, lengths=PAIRS, seed=st.integers(0, 99), data=st.data())
 @many
+@torch.no_grad()
 def test_the_future_never_changes_the_past(name: str, lengths: list[tuple[int, int]], seed: int, data: st.DataObject):
     source, target = make_rows(lengths, seed)
     before = run(MODELS[name], source, target)
@@ -55,6 +50,7 @@ def test_the_future_never_changes_the_past(name: str, lengths: list[tuple[int, i
 
 @given(name=NAMES, lengths=PAIRS, seed=st.integers(0, 99), data=st.data())
 @many
+@torch.no_grad()
 def test_a_source_changes_its_own_translation_alone(
     name: str, lengths: list[tuple[int, int]], seed: int, data: st.DataObject
 ):
@@ -70,6 +66,7 @@ def test_a_source_changes_its_own_translation_alone(
 
 @given(name=NAMES, lengths=PAIRS, seed=st.integers(0, 99), pairs=BLOCKS)
 @many
+@torch.no_grad()
 def test_a_sentence_is_the_same_alone_and_in_any_order(
     monkeypatch: pytest.MonkeyPatch, name: str, lengths: list[tuple[int, int]], seed: int, pairs: int
 ):

@@ -1,11 +1,11 @@
 """Batches: each pair once, every buffer full but never over, any step at once, the same for any number of processes."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from conftest import MakeData
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +15,7 @@ from transduce.text.batches import Batch, Batches, Loader, Position
 from transduce.text.shards import DataSet, Side
 from transduce.text.subwords import BEGIN, PAD
 
+MakeData = Callable[..., DataSet]
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
 CONFIGS = st.builds(
     lambda tokens, parts, similar, sentences: BatchConfig(
@@ -109,6 +110,65 @@ def test_shares_split_the_same_batch(
         assert {len(part.source) for part in split} == {
             -(-config.parts // shares) * config.source_tokens // config.parts
         }
+
+
+@given(lengths=LENGTHS, config=CONFIGS, pieces=st.integers(1, 200))
+@many
+def test_pieces_are_the_same_sentences_without_padding(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, pieces: int
+) -> None:
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    for batch in whole_epoch(Batches(data, config), 0):
+        split = batch.split(pieces)
+        assert 1 <= len(split) <= pieces
+        assert all(piece.sentences for piece in split)
+        assert np.concatenate([piece.pairs for piece in split]).tolist() == batch.pairs.tolist()
+        for side in ("source", "target"):
+            whole = read_back(batch, side)[: batch.sentences]
+            assert [sentence for piece in split for sentence in read_back(piece, side)] == whole
+            for piece in split:
+                offsets = getattr(piece, f"{side}_offsets")
+                assert offsets[0] == 0
+                assert len(offsets) == piece.sentences + 1
+                assert offsets[-1] == len(getattr(piece, side)) == getattr(piece, f"{side}_tokens")
+                assert offsets.dtype == batch.source_offsets.dtype
+        inputs = [token for piece in split for token in piece.target_input.tolist()]
+        assert inputs == batch.target_input.tolist()[: batch.target_tokens]
+        assert {(piece.position, piece.next_position) for piece in split} == {(batch.position, batch.next_position)}
+
+
+@given(lengths=LENGTHS, config=CONFIGS, pieces=st.integers(1, 200))
+@many
+def test_pieces_have_about_equally_many_tokens(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, pieces: int
+) -> None:
+    """None has more than its share and one pair; and more pieces than tokens are as many as there are pairs."""
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    for batch in whole_epoch(Batches(data, config), 0):
+        total = batch.source_tokens + batch.target_tokens
+        longest = max(sum(lengths[pair]) for pair in batch.pairs)
+        for piece in batch.split(pieces):
+            assert piece.source_tokens + piece.target_tokens <= total / pieces + longest
+        assert [piece.sentences for piece in batch.split(total)] == [1] * batch.sentences
+
+
+@given(lengths=LENGTHS, config=CONFIGS, shares=st.integers(1, 8), epoch=st.integers(0, 3))
+@many
+def test_tokens_are_those_of_the_whole_batch_for_any_number_of_shares(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, shares: int, epoch: int
+) -> None:
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    batches = Batches(data, config, shares=min(shares, config.parts))
+    for step in range(len(batches.plan(epoch))):
+        split = [batches.batch(epoch, step, share) for share in range(batches.shares)]
+        assert batches.tokens(epoch, step) == sum(part.source_tokens + part.target_tokens for part in split)
+    total = sum(batches.tokens(epoch, step) for step in range(len(batches.plan(epoch))))
+    assert total == sum(map(sum, lengths))
+
+
+def test_a_share_without_sentences_has_no_pieces(make_data: MakeData) -> None:
+    batches = Batches(make_data([5], [5]), SMALL, shares=4)
+    assert [len(batches.batch(0, 0, share).split(3)) for share in range(4)] == [1, 0, 0, 0]
 
 
 @given(lengths=LENGTHS, config=CONFIGS, seed=st.integers(0, 100), epoch=st.integers(0, 5))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import Forks, command, prepare, train
+from runs import SHORT, Forks, command, prepare, train
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +42,25 @@ def killed_run(tmp_path_factory: pytest.TempPathFactory, data: Path, forks: Fork
 def killed(tmp_path: Path, killed_run: Path) -> Path:
     """The same, to be changed."""
     return shutil.copytree(killed_run, tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def short(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """A run of 8 steps that nothing happened to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert train(data, out, *SHORT) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def short_killed_run(tmp_path_factory: pytest.TempPathFactory, data: Path, forks: Forks) -> Path:
+    """A run that was killed after step 5, with checkpoints of steps 2 and 4; not to be changed."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert forks.run("at_step(5, die)", *command(data, out, *SHORT)).code == -9
+    return out
+
+
+@pytest.fixture
+def short_killed(tmp_path: Path, short_killed_run: Path) -> Path:
+    """The same, to be changed."""
+    return shutil.copytree(short_killed_run, tmp_path / "run")

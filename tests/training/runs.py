@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,17 @@ from unittest.mock import patch
 import torch
 
 from transduce.cli import main
+from transduce.model import saved
+from transduce.model.transformer import Transformer
 from transduce.text import numbers
 from transduce.training import loop, meter
+from transduce.training.checkpoint import Checkpoints, State, restore
+from transduce.training.distributed import Processes
+from transduce.training.optimiser import MovingAverage, Optimiser
 
 # One epoch is 17 batches, so that 20 steps go over its end; a checkpoint every 5 steps.
 FLAGS = {
-    "--preset": "tiny",
+    "--preset": "base",  # whose settings are the paper's and stay
     "--device": "cpu",
     "--model.layers": "1",
     "--model.d-model": "32",
@@ -35,6 +41,7 @@ FLAGS = {
     "--training.peak-rate": "0.005",
     "--training.bleu-sentences": "0",
 }
+SHORT = ["--training.steps", "8", "--training.checkpoint-steps", "2"]
 Pairs = list[tuple[str, str]]
 Put = Callable[[object, str, Any], None]  # setattr, or pytest's
 
@@ -45,10 +52,10 @@ def write_pairs(path: Path, pairs: Pairs) -> str:
 
 
 def prepare(out: Path, *flags: str, pairs: Pairs | None = None) -> Path:
-    """Prepare a data set of 300 pairs, with 40 more to validate on."""
+    """Prepare a data set of 300 pairs, with 12 more to validate on."""
     out.parent.mkdir(parents=True, exist_ok=True)
     train = write_pairs(out.with_suffix(".train.tsv"), pairs or numbers.corpus("train", 300))
-    dev = write_pairs(out.with_suffix(".dev.tsv"), numbers.corpus("dev", 40))
+    dev = write_pairs(out.with_suffix(".dev.tsv"), numbers.corpus("dev", 12))
     files = ["--pairs", train, "--dev-pairs", dev]
     assert main(["prepare", str(out), *files, "--subwords", "340", "--workers", "1", *flags]) == 0
     return out
@@ -56,20 +63,25 @@ def prepare(out: Path, *flags: str, pairs: Pairs | None = None) -> Path:
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
     """The command line of a training; flags given here override the usual ones."""
-    usual = [word for flag, value in FLAGS.items() if flag not in more for word in (flag, value)]
+    usual = [word for flag in FLAGS.items() for word in flag]
     return ["train", str(data), "--out", str(out), *usual, *more]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Minute models are fastest on one thread, and sums come out the same in every process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def train(data: Path, out: Path, *more: str) -> int:
     """Train in this process and log every step; returns the exit code."""
-    # Minute models are fastest on one thread, and sums come out the same in every process.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with patch.object(meter, "SECONDS", 0):
-            return main(command(data, out, *more))
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), patch.object(meter, "SECONDS", 0):
+        return main(command(data, out, *more))
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
@@ -84,7 +96,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def contents(run: Path) -> dict[str, Any]:
-    """All that a run has come to: every file of its checkpoints and of its model, its log; but for what a clock tells."""
+    """All that a run has come to: the files of its checkpoints and its model, its log; but for what a clock tells."""
     found: dict[str, Any] = {"metrics": metrics(run)}
     for path in sorted([*run.glob("checkpoints/**/*"), *run.glob("model/**/*")]):
         name = str(path.relative_to(run))
@@ -100,6 +112,39 @@ def contents(run: Path) -> dict[str, Any]:
 def leftovers(run: Path) -> list[str]:
     """Hidden things in a run, but for its lock."""
     return sorted(str(path.relative_to(run)) for path in run.rglob(".*") if path.name != ".lock")
+
+
+# ---- checkpoints without training ----
+
+
+def load_state(folder: Path) -> State:
+    """The state that a checkpoint holds."""
+    config = saved.read_config(folder)
+    model = Transformer(config.model)
+    decay = config.training.average_decay
+    average = MovingAverage(model, decay) if decay else None
+    state = State(model=model, optimiser=Optimiser(model, config.training), average=average)
+    restore(state, folder, Processes(torch.device("cpu")), config.training.best_by)
+    return state
+
+
+def save_later(run: Path, step: int, plain: float | None = None, *, last: int = 5, best: int = 1) -> None:
+    """Save the newest checkpoint once more as if it were of a later step, and remove what is not to be kept.
+
+    Without a dev loss it is as if somebody had asked the run to stop.
+    """
+    all_of_them = Checkpoints(run)
+    found = all_of_them.newest_good()
+    assert found
+    newest = found[0]
+    all_of_them.go_back(newest)
+    state = load_state(newest)
+    state.step = step
+    manifest = saved.read_manifest(newest)
+    dev = plain and {"loss": plain, "plain": plain, "bleu": None, "signature": None}
+    about = {**manifest["about"], "dev": dev, "interrupted": plain is None}
+    all_of_them.save(state, saved.read_config(newest), saved.read_subwords(newest, manifest), about, rank=0)
+    all_of_them.prune(last, best, "loss")
 
 
 # ---- things that happen to a run ----
@@ -134,6 +179,31 @@ def at_save(step: int, act: Callable[[], object], put: Put = setattr) -> None:
     put(loop, "checkpoint", checkpoint)
 
 
+def die_at_call(number: int, folder: Path) -> None:
+    """Die before the nth call to the system that opens, makes, renames, removes or syncs something in a folder."""
+    calls = 0
+
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            die()
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        changes = event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "open")
+        if changes and arguments and str(folder) in str(arguments[0]):
+            count()
+
+    usual = os.fsync
+
+    def fsync(handle: int) -> None:
+        count()
+        usual(handle)
+
+    os.fsync = fsync
+    sys.addaudithook(look)
+
+
 def on_call(owner: object, name: str, number: int, act: Callable[..., object], put: Put = setattr) -> None:
     """Do something instead of the nth call of a function from now on."""
     usual = getattr(owner, name)
@@ -151,7 +221,7 @@ def on_call(owner: object, name: str, number: int, act: Callable[..., object], p
 
 SERVER = """
 import json, os, signal, sys, traceback
-import torch
+import torch, torch._dynamo
 import transduce.cli, transduce.training.run
 torch.set_num_threads(1)
 for line in sys.stdin:
@@ -173,8 +243,8 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 PREAMBLE = """
-import os, pathlib, shutil, signal
-from runs import at_save, at_step, die, on_call
+import os, pathlib, resource, shutil, signal
+from runs import at_save, at_step, die, die_at_call, on_call, save_later
 from transduce import disk
 from transduce.model import saved
 from transduce.training import checkpoint, loop, meter, metrics, run

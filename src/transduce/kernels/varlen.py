@@ -25,9 +25,17 @@ def attend(
     """Attention of every sentence; zeros behind the last one."""
     from torch.nn.attention.varlen import varlen_attn
 
+    # The kernel leaves what lies behind the last sentence as it was in memory: results, and gradients of its inputs.
+    query, key, value = _only(query, query_offsets), _only(key, key_offsets), _only(value, key_offsets)
     window = (-1, 0) if causal else (-1, -1)
     heads = varlen_attn(query, key, value, query_offsets, key_offsets, *longest, scale=scale, window_size=window)
     assert isinstance(heads, Tensor)
-    # The kernel leaves what lies behind the last sentence as it was in memory.
-    inside = torch.arange(len(query), device=query.device) < query_offsets[-1]
-    return torch.where(inside[:, None, None], heads, 0)
+    return _only(heads, query_offsets)
+
+
+def _only(
+    rows: Float[Tensor, "tokens heads d"], offsets: Int[Tensor, " sentences+1"]
+) -> Float[Tensor, "tokens heads d"]:
+    """The rows of sentences, and zeros behind the last one, forward and backward."""
+    inside = torch.arange(len(rows), device=rows.device) < offsets[-1]
+    return torch.where(inside[:, None, None], rows, 0)

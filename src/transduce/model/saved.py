@@ -79,7 +79,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:  # such as a full disk
-        raise OSError(f"{path}: cannot be written ({error})") from error
+        raise OSError(f"{path.name} cannot be written ({error})") from error
     sync_file(path)
 
 

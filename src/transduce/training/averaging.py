@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from transduce import strict
@@ -22,7 +21,7 @@ def mean_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
         if sums and {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in sums.items()}:
             raise DataError(f"{folder}: its weights have other names or shapes than those of {folders[0]}")
         for name, weight in weights.items():
-            sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64)) + weight
+            sums[name] = sums[name] + weight.double() if name in sums else weight.double()
     return {name: (total / len(folders)).float() for name, total in sums.items()}
 
 
@@ -49,8 +48,8 @@ def choose_checkpoints(run: Path, *, last: int | None = None, best: int | None =
 def average(folders: Sequence[Path], out: Path) -> None:
     """Write a model with the mean of the weights of others, which must share their settings and their subwords."""
     folders = [saved.find_model(folder) for folder in folders]
-    configs = [saved.read_config(folder) for folder in folders]
     manifests = [saved.read_manifest(folder) for folder in folders]
+    configs = [saved.read_config(folder) for folder in folders]
     for folder, config, manifest in zip(folders, configs, manifests):
         if damage := saved.find_damage(folder, manifest):
             raise DataError(f"{damage}; leave it out")

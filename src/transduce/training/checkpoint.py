@@ -120,20 +120,14 @@ class Checkpoints:
                     found.append(folder)
         return found
 
-    def prune(self, newest: Path, last: int, best: int, best_by: str) -> None:
-        """Remove checkpoints that are neither among the last nor among the best; older ones lose their optimiser.
-
-        Those that come after the newest are damaged: the run has gone back behind them.
-        """
+    def prune(self, last: int, best: int, best_by: str) -> None:
+        """Remove checkpoints that are neither among the last nor among the best; older ones lose their optimiser."""
         everything = self.all()
-        passed = everything[: everything.index(newest) + 1]
-        for folder in everything[len(passed) :]:
-            shutil.rmtree(folder, ignore_errors=True)
-        kept = {*passed[-RESUMABLE:], *self.regular()[-last:], *self.best(best, best_by)}
-        for folder in passed:
+        kept = {*everything[-RESUMABLE:], *self.regular()[-last:], *self.best(best, best_by)}
+        for folder in everything:
             if folder not in kept:
                 shutil.rmtree(folder, ignore_errors=True)
-        for folder in passed[:-RESUMABLE]:
+        for folder in everything[:-RESUMABLE]:
             (folder / RESUME).unlink(missing_ok=True)
         saved.remove_leftovers(self.folder)
         if self.folder.is_dir():
@@ -161,6 +155,13 @@ class Checkpoints:
             remedy = "begin a new run in another --out, with --from and a checkpoint whose weights are whole"
             raise DataError("\n".join([*problems, f"{self.folder}: no checkpoint can be resumed; {remedy}"]))
         return None
+
+    def go_back(self, folder: Path) -> None:
+        """Hide the damaged checkpoints after this one, so that none passes for the last; the next save removes them."""
+        for damaged in self.all()[self.all().index(folder) + 1 :]:
+            hidden = self.folder / f".old-{damaged.name}-damaged"
+            shutil.rmtree(hidden, ignore_errors=True)
+            damaged.rename(hidden)
 
 
 def rank_score(dev: Mapping[str, Any], by: str) -> float:

@@ -223,9 +223,9 @@ def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
         "data": {name: run.data.manifest[name] for name in ("fingerprint", "made_from")},
     }
     try:
-        folder = run.checkpoints.save(state, run.config, run.data.subwords, about, run.processes.rank)
+        run.checkpoints.save(state, run.config, run.data.subwords, about, run.processes.rank)
         if run.processes.first:
-            run.checkpoints.prune(folder, training.average_checkpoints, training.keep_best, training.best_by)
+            run.checkpoints.prune(training.average_checkpoints, training.keep_best, training.best_by)
     except OSError as error:
         if last:
             raise TransduceError(

@@ -157,6 +157,7 @@ def _find_checkpoint(
         found = checkpoints.newest_good() if request.resume else None
         if found:
             _refuse_differences(found[0], config, data)
+            checkpoints.go_back(found[0])
             if request.start:
                 print(f"--from {request.start} was for the beginning of the run: it is passed over", file=sys.stderr)
     return processes.share(found) or (None, [])
@@ -179,11 +180,13 @@ def _refuse_differences(checkpoint: Path, config: Config, data: DataSet) -> None
     refused = []
     for key, value in now.items():
         if before.get(key) != value:
-            change = f"{key} was {strict.literal(before.get(key))} and would be {strict.literal(value)}"
+            was, now_is = strict.literal(before.get(key)), strict.literal(value)
             if key.startswith(_MAY_CHANGE) and key not in _FIXED:
-                print(f"changed since {checkpoint.name}: {change}", file=sys.stderr)
+                print(f"changed since {checkpoint.name}: {key} was {was} and is {now_is} now", file=sys.stderr)
             else:
-                refused.append(f"{checkpoint}: {change}; resume with the old value, or {_ANEW}")
+                refused.append(
+                    f"{checkpoint}: {key} was {was} and would be {now_is}; resume with the old value, or {_ANEW}"
+                )
     if refused:
         raise ConfigError("\n".join(refused))
 

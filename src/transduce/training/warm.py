@@ -1,10 +1,13 @@
 """Warm starts: another model's weights as the first ones, for the same or another vocabulary."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from transduce import strict
+from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.model.saved import Loaded, Vocabularies
 from transduce.model.transformer import Transformer
@@ -25,23 +28,13 @@ class Carried:
 
 def warm_start(model: Transformer, subwords: Vocabularies, start: Loaded) -> Carried:
     """Fill a model with another's weights; subwords that the other does not know begin as the mean of their pieces."""
+    if differences := _differences(model.config, start.config.model):
+        lines = [
+            f"{start.folder}: model.{name} is {theirs} there and {ours} here; use {_flag(name)} {theirs}"
+            for name, (theirs, ours) in differences.items()
+        ]
+        raise DataError("\n".join(lines))
     own, others = dict(model.named_parameters()), dict(start.model.named_parameters())
-    problems = [f"{name} is missing there" for name in own.keys() - others.keys()]
-    problems += [f"{name} is not in this model" for name in others.keys() - own.keys()]
-    problems += [
-        f"{name} has shape {tuple(others[name].shape)}, this model has {tuple(weight.shape)}"
-        for name, weight in own.items()
-        if name in others and name not in _ROWS and weight.shape != others[name].shape
-    ]
-    problems += [
-        f"{name} has width {others[name].shape[1]}, this model has {own[name].shape[1]}"
-        for name in _ROWS
-        if name in own and name in others and own[name].shape[1] != others[name].shape[1]
-    ]
-    if problems:
-        shown = [*sorted(problems)[:5], *([f"and {len(problems) - 5} more"] if len(problems) > 5 else [])]
-        lines = [f"{start.folder}: {problem}" for problem in shown]
-        raise DataError("\n".join([*lines, "use the same model settings: transduce train … --config with its values"]))
     carried: dict[str, Carried] = {}
     with torch.no_grad():
         for name, weight in own.items():
@@ -52,6 +45,29 @@ def warm_start(model: Transformer, subwords: Vocabularies, start: Loaded) -> Car
                 weight.copy_(others[name])
     counts = list(carried.values())
     return Carried(sum(c.kept for c in counts), sum(c.composed for c in counts), sum(c.fresh for c in counts))
+
+
+def _differences(own: ModelConfig, other: ModelConfig) -> dict[str, tuple[str, str]]:
+    """Settings that make the same weights mean something else: all but dropout and the vocabularies."""
+    ours, theirs = map(_essence, (own, other))
+    return {
+        name: (strict.literal(theirs[name]).strip('"'), strict.literal(value).strip('"'))
+        for name, value in ours.items()
+        if theirs.get(name, value) != value
+    }
+
+
+def _essence(config: ModelConfig) -> dict[str, Any]:
+    (encoder_layers, decoder_layers), (d_k, d_v) = config.stacks(), config.head_widths()
+    settled = replace(config, encoder_layers=encoder_layers, decoder_layers=decoder_layers, d_k=d_k, d_v=d_v)
+    left_out = {"vocabulary", "source_vocabulary", "dropout", "attention_dropout", "feed_forward_dropout", "layers"}
+    if config.positions != "learned":
+        left_out.add("max_positions")
+    return {name: value for name, value in strict.to_dict(settled).items() if name not in left_out}
+
+
+def _flag(name: str) -> str:
+    return f"--model.{name.replace('_', '-')}"
 
 
 def _carry_rows(weight: nn.Parameter, other: Tensor, subwords: Subwords, known: Subwords) -> Carried:

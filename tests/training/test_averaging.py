@@ -1,0 +1,228 @@
+"""Means of checkpoints and of the weights during training, against NumPy in float64."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from runs import SHORT, checkpoints, leftovers, one_thread, prepare, save_later, train
+from safetensors.numpy import load_file
+
+from transduce.cli import main
+from transduce.model import saved
+from transduce.text import numbers
+from transduce.text.shards import DataSet
+from transduce.text.subwords import BEGIN
+from transduce.training import loop
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    return {name: weight.astype(np.float64) for name, weight in load_file(folder / "model.safetensors").items()}
+
+
+def mean(folders: list[Path]) -> dict[str, np.ndarray]:
+    """The mean in float64, rounded once."""
+    all_weights = list(map(weights, folders))
+    names = all_weights[0].keys()
+    return {name: np.mean([each[name] for each in all_weights], axis=0).astype(np.float32) for name in names}
+
+
+def assert_is_mean(model: Path, folders: list[Path]) -> None:
+    found, expected = load_file(model / "model.safetensors"), mean(folders)
+    assert found.keys() == expected.keys()
+    for name, weight in found.items():
+        assert weight.dtype == np.float32
+        np.testing.assert_array_equal(weight, expected[name])
+
+
+def plain_loss(loaded: saved.Loaded, data: Path) -> float:
+    """Cross-entropy of a model on the dev set, sentence by sentence."""
+    dev, total, tokens = DataSet.open(data).dev, 0.0, 0
+    for pair in range(dev.pairs):
+        source, target = (torch.from_numpy(dev.tokens(side, pair)) for side in ("source", "target"))
+        shifted = torch.cat([torch.tensor([BEGIN]), target[:-1]])
+        offsets = [torch.tensor([0, len(row)], dtype=torch.int32) for row in (source, target)]
+        with torch.no_grad(), one_thread():
+            logits = loaded.model(source, offsets[0], shifted, offsets[1])
+        total += torch.nn.functional.cross_entropy(logits, target.long(), reduction="sum").item()
+        tokens += len(target)
+    return total / tokens
+
+
+@pytest.fixture
+def run(tmp_path: Path, short: Path) -> Path:
+    """A run whose checkpoints, of steps 2, 4, 6 and 8, have other scores than their order would give."""
+    run = shutil.copytree(short, tmp_path / "run")
+    for step, (plain, bleu) in {2: (3.0, 1.0), 4: (1.0, 2.0), 6: (2.0, 9.0), 8: (4.0, 3.0)}.items():
+        path = checkpoints(run)[step] / "manifest.json"
+        manifest = saved.read_manifest(path.parent)
+        manifest["about"]["dev"] |= {"plain": plain, "bleu": bleu}
+        saved.write_json(path, manifest)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        ([], [2, 4, 6, 8]),
+        (["--last", "3"], [4, 6, 8]),
+        (["--last", "1"], [8]),
+        (["--best", "2"], [4, 6]),
+        (["--best", "3"], [4, 6, 2]),
+        (["--best", "2", "--by", "bleu"], [6, 8]),
+    ],
+)
+def test_the_mean_of_checkpoints(
+    tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str], flags: list[str], steps: list[int]
+):
+    out = tmp_path / "mean"
+    assert main(["average", str(run), *flags, "--out", str(out)]) == 0
+    folders = [checkpoints(run)[step] for step in steps]
+    assert capsys.readouterr().out == f"{out}: the mean of {', '.join(folder.name for folder in folders)}\n"
+    assert_is_mean(out, folders)
+    loaded = saved.load_model(out)
+    assert loaded.about["mean_of"] == list(map(str, folders))
+    assert loaded.config == saved.read_config(folders[0])
+    assert not (out / "resume.safetensors").exists()
+
+
+def test_the_mean_becomes_the_runs_model(run: Path):
+    before = saved.load_model(run).about
+    assert main(["average", str(run), "--last", "2"]) == 0
+    assert_is_mean(run / "model", [checkpoints(run)[step] for step in (6, 8)])
+    assert saved.load_model(run).about != before
+    assert leftovers(run) == []
+
+
+def test_checkpoints_of_interruptions_are_not_averaged(tmp_path: Path, run: Path):
+    save_later(run, 9)
+    assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "mean")]) == 0
+    assert_is_mean(tmp_path / "mean", [checkpoints(run)[step] for step in (6, 8)])
+
+
+def test_the_mean_of_several_models(tmp_path: Path, run: Path, data: Path):
+    """Of runs with other dropout too, and of a checkpoint, named by their folders."""
+    other = tmp_path / "other"
+    assert train(data, other, *SHORT, "--model.dropout", "0.3", "--training.seed", "7") == 0
+    out = tmp_path / "mean"
+    assert main(["average", str(run), str(other), str(checkpoints(run)[2]), "--out", str(out)]) == 0
+    assert_is_mean(out, [run / "model", other / "model", checkpoints(run)[2]])
+
+
+@pytest.mark.parametrize(
+    ("peak", "later", "steps"),
+    [("0.02", "0.02", [8]), ("0.05", "0.05", [6, 8]), ("0.02", "3", [4])],
+    ids=["the last checkpoint", "the mean of the last 2 checkpoints", "the best checkpoint"],
+)
+def test_the_final_model_is_the_best_candidate(
+    tmp_path: Path, data: Path, peak: str, later: str, steps: list[int], request: pytest.FixtureRequest
+):
+    """A loss that falls, one that jumps about, and one that a rate much too high has spoilt."""
+    out = tmp_path / "run"
+    flags = ["--training.warmup-steps", "1", "--training.average-checkpoints", "2"]
+    assert train(data, out, *SHORT, *flags, "--training.peak-rate", peak, "--training.steps", "4") == 0
+    assert train(data, out, *SHORT, *flags, "--training.peak-rate", later, "--resume") == 0
+    loaded = saved.load_model(out)
+    assert loaded.about["what"] in request.node.name
+    assert loaded.about["made_from"] == [checkpoints(out)[step].name for step in steps]
+    assert_is_mean(out / "model", [checkpoints(out)[step] for step in steps])
+    assert main(["average", str(out), "--last", "2", "--out", str(tmp_path / "mean")]) == 0
+    candidates = [*checkpoints(out).values(), tmp_path / "mean"]
+    best = min(plain_loss(saved.load_model(folder), data) for folder in candidates)
+    assert plain_loss(loaded, data) == pytest.approx(best, abs=1e-6)
+
+
+REFUSED: dict[str, tuple[list[str], str]] = {
+    "too few": (["{run}", "--last", "5"], "{run}: holds 4 such checkpoints, not 5; a run keeps the last"),
+    "too few with scores": (["{run}", "--best", "5"], "{run}: holds 4 such checkpoints, not 5; a run keeps the last"),
+    "none": (["{run}", "--last", "0"], "there is no mean of 0 checkpoints; give 1 or more"),
+    "two choices": (["{run}", "--last", "2", "--best", "2"], "--last and --best are two different choices; give one"),
+    "no run": (["{data}"], "{data}: holds no checkpoints; name a run made by transduce train"),
+    "no place": (["{run}", "{run}"], "several models need a folder for their mean; give --out MODEL"),
+    "a choice among models": (
+        ["{run}", "{run}", "--last", "2", "--out", "{out}"],
+        "--last and --best choose among the checkpoints of one run; name one run, or no such flag",
+    ),
+    "no model": (["{run}", "{data}", "--out", "{out}"], "{data}/manifest.json: not the manifest of a model; name"),
+    "no such thing": (
+        ["{run}", "{out}", "--out", "{out}"],
+        "{out}: does not exist; name a run, a checkpoint or a model",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_has_no_mean(tmp_path: Path, run: Path, data: Path, capsys: pytest.CaptureFixture[str], what: str):
+    arguments, wanted = REFUSED[what]
+    out = tmp_path / "mean"
+    code = main(["average", *(word.format(run=run, data=data, out=out) for word in arguments)])
+    assert code == (2 if what in ("none", "two choices", "no place", "a choice among models") else 1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {wanted.format(run=run, data=data, out=out)}")
+    assert not out.exists()
+
+
+def test_models_of_other_shapes_and_subwords_have_no_mean(
+    tmp_path: Path, run: Path, data: Path, capsys: pytest.CaptureFixture[str]
+):
+    other_data = prepare(tmp_path / "data", pairs=numbers.corpus("train", 301)[1:])
+    for name, given, flags in (
+        ("subwords", other_data, []),
+        ("shape", data, ["--model.d-ff", "48", "--model.activation", "gelu"]),
+    ):
+        assert train(given, tmp_path / name, *SHORT, "--training.steps", "1", *flags) == 0
+    capsys.readouterr()
+    out = tmp_path / "mean"
+    for name, wanted in (
+        ("subwords", f"has other subwords than {run}/model; they have no mean"),
+        ("shape", f"differs from {run}/model in model.d_ff (48, not 64), model.activation (gelu, not relu); they have"),
+    ):
+        assert main(["average", str(run), str(tmp_path / name), "--out", str(out)]) == 1
+        assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}/model: {wanted}")
+        assert not out.exists()
+
+
+def test_damaged_checkpoints_have_no_mean(tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]):
+    path = checkpoints(run)[6] / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "mean")]) == 1
+    wanted = f"error: {path}: its bytes are not those that were written; leave it out"
+    assert capsys.readouterr().err.splitlines() == [wanted]
+
+
+# ---- the moving average ----
+
+
+def test_the_moving_average_is_the_formula(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch):
+    """a ← d·a + (1 - d)·w with d = min(decay, step / (step + 10)) after every step; it is what is saved and scored."""
+    seen: list[dict[str, np.ndarray]] = []
+    usual = loop.take_step
+
+    def take_step(run: Any, batch: Any) -> Any:
+        if not seen:
+            seen.append(copy(run))
+        taken = usual(run, batch)
+        seen.append(copy(run))
+        return taken
+
+    def copy(run: Any) -> dict[str, np.ndarray]:
+        return {name: weight.detach().double().numpy() for name, weight in run.state.model.named_parameters()}
+
+    monkeypatch.setattr(loop, "take_step", take_step)
+    out = tmp_path / "run"
+    assert train(data, out, *SHORT, "--training.average-decay", "0.3") == 0
+    average = seen[0]
+    for step, current in enumerate(seen[1:], start=1):
+        decay = min(0.3, step / (step + 10))
+        average = {name: decay * old + (1 - decay) * current[name] for name, old in average.items()}
+    folder = checkpoints(out)[8]
+    found, resumable = weights(folder), load_file(folder / "resume.safetensors")
+    for name, expected in average.items():
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-6)
+        np.testing.assert_array_equal(resumable[f"weight.{name}"], seen[-1][name].astype(np.float32))
+        assert np.abs(expected - seen[-1][name]).max() > 1e-5
+    dev = saved.read_manifest(folder)["about"]["dev"]
+    loaded = saved.load_model(folder)
+    assert dev["plain"] == pytest.approx(plain_loss(loaded, data), abs=1e-5)

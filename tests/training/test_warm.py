@@ -1,0 +1,235 @@
+"""Warm starts: another model's weights as the first ones, its vectors for the subwords both know, and freezing."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from runs import SHORT, at_step, checkpoints, contents, metrics, prepare, train
+from safetensors.torch import load_file
+
+from transduce.text import numbers
+from transduce.training import loop
+
+Weights = dict[str, torch.Tensor]
+SPACE = "\u2581"
+
+
+@pytest.fixture
+def first_weights(monkeypatch: pytest.MonkeyPatch) -> list[Weights]:
+    """Receives the weights that each run of the test begins with."""
+    first: list[Weights] = []
+    usual = loop.train
+
+    def begin(run: Any) -> str:
+        first.append({name: weight.detach().clone() for name, weight in run.state.model.named_parameters()})
+        return usual(run)
+
+    monkeypatch.setattr("transduce.training.run.train", begin)
+    return first
+
+
+def weights(folder: Path) -> Weights:
+    return load_file(folder / "model.safetensors")
+
+
+def test_with_the_same_subwords_all_weights_are_carried_over(
+    tmp_path: Path, data: Path, short: Path, first_weights: list[Weights], capsys: pytest.CaptureFixture[str]
+):
+    """From a run, which is its model, or from one of its checkpoints; the optimiser begins anew."""
+    sources = {"run": (short, short / "model"), "checkpoint": (checkpoints(short)[4], checkpoints(short)[4])}
+    for name, (given, folder) in sources.items():
+        out = tmp_path / name
+        assert train(data, out, *SHORT, "--training.steps", "1", "--from", str(given)) == 0
+        wanted = f"began with the weights of {given}: 340 subwords kept, 0 put together from their pieces, 0 new"
+        assert wanted in capsys.readouterr().err.splitlines()
+        begun, expected = first_weights.pop(), weights(folder)
+        assert begun.keys() == expected.keys()
+        assert all(begun[name].equal(expected[name]) for name in begun)
+        moments = load_file(checkpoints(out)[1] / "resume.safetensors")
+        assert {tensor.item() for name, tensor in moments.items() if name.startswith("updates.")} == {1.0}
+        assert metrics(out)[0]["step"] == 1
+
+
+def test_a_warm_run_restarts_exactly(tmp_path: Path, data: Path, short: Path, monkeypatch: pytest.MonkeyPatch):
+    flags = [*SHORT, "--from", str(checkpoints(short)[4]), "--training.seed", "5"]
+    assert train(data, tmp_path / "whole", *flags) == 0
+    with monkeypatch.context() as once:
+
+        def stop() -> None:
+            raise KeyboardInterrupt
+
+        at_step(5, stop, once.setattr)
+        assert train(data, tmp_path / "stopped", *flags, "--resume") == 130
+    assert train(data, tmp_path / "stopped", *flags, "--resume") == 0
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
+
+
+def expected_rows(old: Path, new: Path, rows: torch.Tensor, name: str) -> tuple[torch.Tensor, set[str]]:
+    """The row of each subword of the new model: its own in the old one, or the mean of those it is split into there."""
+    known, fresh = (sentencepiece.SentencePieceProcessor(model_file=str(path / name)) for path in (old, new))
+    inside = sentencepiece.SentencePieceProcessor(model_file=str(old / name))
+    inside.override_normalizer_spec(add_dummy_prefix=False)
+    pieces = {known.id_to_piece(number): number for number in range(known.get_piece_size())}
+    expected, composed = [], set()
+    for piece in map(fresh.id_to_piece, range(fresh.get_piece_size())):
+        if piece in pieces:
+            expected.append(rows[pieces[piece]])
+        else:
+            composed.add(piece)
+            split = known.encode(piece[1:]) if piece.startswith(SPACE) else inside.encode(piece)
+            assert known.decode(split) == piece.removeprefix(SPACE)  # letters it does not know are spelled in bytes
+            expected.append(rows[split].mean(0))
+    return torch.stack(expected), composed
+
+
+def test_with_more_subwords_new_ones_begin_as_the_mean_of_their_pieces(
+    tmp_path: Path, short: Path, first_weights: list[Weights], capsys: pytest.CaptureFixture[str]
+):
+    more = prepare(tmp_path / "data", "--subwords", "390", pairs=numbers.corpus("train", 400))
+    assert train(more, tmp_path / "run", *SHORT, "--training.steps", "1", "--from", str(short)) == 0
+    begun, old = first_weights[0], weights(short / "model")
+    rows, composed = expected_rows(short / "model", more / "parts-1", old["embedding.weight"], "subwords.model")
+    assert begun["embedding.weight"].shape == (390, 32)
+    torch.testing.assert_close(begun["embedding.weight"], rows, rtol=0, atol=1e-7)
+    assert any(piece.startswith(SPACE) for piece in composed)
+    assert any(not piece.startswith(SPACE) for piece in composed)
+    said = f": {390 - len(composed)} subwords kept, {len(composed)} put together from their pieces, 0 new"
+    assert said in capsys.readouterr().err
+    others = begun.keys() - {"embedding.weight"}
+    assert all(begun[name].equal(old[name]) for name in others)
+
+
+def test_with_subwords_of_their_own_each_side_has_its_rows(
+    tmp_path: Path, first_weights: list[Weights], capsys: pytest.CaptureFixture[str]
+):
+    apart = ["--no-subwords.joint", "--subwords"]
+    less = prepare(tmp_path / "less", *apart, "330")
+    more = prepare(tmp_path / "more", *apart, "350")
+    flags = [*SHORT, "--model.tie", "none", "--training.steps", "1"]
+    assert train(less, tmp_path / "first", *flags) == 0
+    assert train(more, tmp_path / "second", *flags, "--from", str(tmp_path / "first")) == 0
+    model = tmp_path / "first" / "model"
+    begun, old = first_weights[1], weights(model)
+    for side, names in (("source", ["source_embedding.weight"]), ("target", ["embedding.weight", "output.weight"])):
+        for name in names:
+            rows, composed = expected_rows(model, more / "parts-1", old[name], f"{side}.model")
+            torch.testing.assert_close(begun[name], rows, rtol=0, atol=1e-7)
+            assert len(composed) >= 20
+    assert not begun["embedding.weight"].equal(begun["source_embedding.weight"])
+    counts = re.search(r"(\d+) subwords kept, (\d+) put together from their pieces, 0 new", capsys.readouterr().err)
+    assert counts
+    assert sum(map(int, counts.groups())) == 2 * 350
+
+
+OTHER = {
+    "width": (["--model.d-ff", "48"], ["model.d_ff is 64 there and 48 here; use --model.d-ff 64"]),
+    "depth": (
+        ["--model.layers", "2", "--model.decoder-layers", "1"],
+        ["model.encoder_layers is 1 there and 2 here; use --model.encoder-layers 1"],
+    ),
+    "matrices": (["--model.tie", "none"], ["model.tie is all there and none here; use --model.tie all"]),
+    "several": (
+        ["--model.norm", "pre", "--model.positions", "learned"],
+        [
+            "model.positions is sinusoidal there and learned here; use --model.positions sinusoidal",
+            "model.norm is post there and pre here; use --model.norm post",
+        ],
+    ),
+    # The weights would fit, and mean something else.
+    "heads": (
+        ["--model.heads", "4"],
+        [
+            "model.heads is 2 there and 4 here; use --model.heads 2",
+            "model.d_k is 16 there and 8 here; use --model.d-k 16",
+            "model.d_v is 16 there and 8 here; use --model.d-v 16",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_another_model_is_refused_and_the_difference_named(
+    tmp_path: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str], what: str
+):
+    flags, wanted = OTHER[what]
+    out = tmp_path / "run"
+    assert train(data, out, *SHORT, *flags, "--from", str(short)) == 1
+    assert capsys.readouterr().err.splitlines() == [f"error: {short / 'model'}: {line}" for line in wanted]
+    assert not checkpoints(out)
+
+
+def test_what_means_the_same_is_not_refused(tmp_path: Path, data: Path, short: Path, first_weights: list[Weights]):
+    flags = ["--model.layers", "3", "--model.encoder-layers", "1", "--model.decoder-layers", "1", "--model.d-k", "16"]
+    dropout = ["--model.dropout", "0", "--model.attention-dropout", "0.3", "--training.steps", "1"]
+    assert train(data, tmp_path / "run", *SHORT, *flags, *dropout, "--from", str(short)) == 0
+    assert all(first_weights[0][name].equal(weight) for name, weight in weights(short / "model").items())
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_holds_no_model_is_refused(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str], damaged: bool, short: Path
+):
+    given = tmp_path / "nothing"
+    wanted = f"error: {given}: does not exist; name a run, a checkpoint or a model made by transduce train"
+    if damaged:
+        given = shutil.copytree(short / "model", tmp_path / "model")
+        content = (given / "model.safetensors").read_bytes()
+        (given / "model.safetensors").write_bytes(content[:-1] + b"!")
+        wanted = f"error: {given}/model.safetensors: its bytes are not those that were written; the model is damaged"
+    assert train(data, tmp_path / "run", *SHORT, "--from", str(given)) == 1
+    assert capsys.readouterr().err.splitlines() == [wanted]
+
+
+# ---- freezing ----
+
+
+def test_frozen_weights_stay_bit_for_bit_and_the_others_do_not(
+    tmp_path: Path, data: Path, short: Path, first_weights: list[Weights], capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "run"
+    flags = [*SHORT, "--from", str(short), "--training.freeze", "encoder.*", "*.norm.weight", "--resume"]
+    assert train(data, out, *flags, "--training.steps", "4") == 0
+    assert train(data, out, *flags) == 0  # frozen after a restart too
+    before, after = first_weights[0], weights(checkpoints(out)[8])
+    frozen = {name for name in before if name.startswith("encoder.") or name.endswith(".norm.weight")}
+    assert {"encoder.", "decoder."} == {name.split(".")[0] + "." for name in frozen}
+    for name in before:
+        assert before[name].equal(after[name]) == (name in frozen), name
+    moments = load_file(checkpoints(out)[8] / "resume.safetensors")
+    assert {name.removeprefix("first.") for name in moments if name.startswith("first.")} == before.keys() - frozen
+    assert f"{len(frozen)} weights stay as they are (training.freeze)" in capsys.readouterr().err.splitlines()
+
+
+def test_what_was_frozen_can_be_thawed(tmp_path: Path, data: Path, first_weights: list[Weights]):
+    """Its moments begin anew, those of the others go on."""
+    out = tmp_path / "run"
+    assert train(data, out, *SHORT, "--training.freeze", "encoder.*", "--training.steps", "4") == 0
+    assert train(data, out, *SHORT, "--resume") == 0
+    moments = load_file(checkpoints(out)[8] / "resume.safetensors")
+    counts = {name.removeprefix("updates."): int(t) for name, t in moments.items() if name.startswith("updates.")}
+    assert {count for name, count in counts.items() if name.startswith("encoder.")} == {4}
+    assert {count for name, count in counts.items() if not name.startswith("encoder.")} == {8}
+    after = weights(checkpoints(out)[8])
+    assert not any(first_weights[0][name].equal(after[name]) for name in after)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "wanted"),
+    [
+        (
+            ["encodr.*", "encoder.*"],
+            "training.freeze: no weight is called encodr.*; there are embedding.*, encoder.*, dec",
+        ),
+        (["*"], "training.freeze leaves no weights to train; name fewer"),
+    ],
+)
+def test_patterns_that_cannot_be_meant(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str], patterns: list[str], wanted: str
+):
+    assert train(data, tmp_path / "run", *SHORT, "--training.freeze", *patterns) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {wanted}")
