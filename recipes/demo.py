@@ -1,8 +1,8 @@
 """The demo: translate held-out sentences of the built-in corpus with a run, beside the truth.
 
-    transduce prepare demo/numbers --builtin numbers
-    transduce train demo/numbers --preset tiny --out demo/run
-    python recipes/demo.py demo/run
+transduce prepare demo/numbers --builtin numbers
+transduce train demo/numbers --preset tiny --out demo/run
+python recipes/demo.py demo/run
 """
 
 import argparse

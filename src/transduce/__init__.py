@@ -14,6 +14,8 @@ from transduce.version import __version__
 if TYPE_CHECKING:
     from transduce.config import Config
     from transduce.errors import ConfigError, DataError, TransduceError, UsageError
+    from transduce.model.saved import load_model
+    from transduce.model.transformer import Transformer
     from transduce.presets import PRESETS
     from transduce.text.batches import Batch, Batches, Loader
     from transduce.text.inputs import PrepareConfig
@@ -33,14 +35,18 @@ __all__ = [
     "PrepareConfig",
     "Subwords",
     "TransduceError",
+    "Transformer",
     "UsageError",
     "__version__",
+    "load_model",
     "prepare",
 ]
 
 _HOMES = {
     "transduce.config": ("Config",),
     "transduce.errors": ("ConfigError", "DataError", "TransduceError", "UsageError"),
+    "transduce.model.saved": ("load_model",),
+    "transduce.model.transformer": ("Transformer",),
     "transduce.presets": ("PRESETS",),
     "transduce.text.batches": ("Batch", "Batches", "Loader"),
     "transduce.text.inputs": ("PrepareConfig",),

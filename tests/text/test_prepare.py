@@ -11,9 +11,11 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 import pytest
+import sentencepiece
 from corpora import DEV, TEST, TRAIN, Pairs, aligned, by_flag, prepare_at, small_corpus, snapshot, texts, write
 
 from transduce import disk
+from transduce.cli import main
 from transduce.strict import to_dict
 from transduce.text import corpus, numbers, shards
 from transduce.text.inputs import PrepareConfig
@@ -133,6 +135,48 @@ def test_separate_vocabularies_know_only_their_language(tmp_path: Path, files: l
     pieces = {side: set(data.subwords[side].pieces(range(400))) for side in shards.SIDES}
     assert "ü" in pieces["target"] - pieces["source"]
     assert "▁the" in pieces["source"] - pieces["target"]
+
+
+@pytest.mark.parametrize("joint", ["--subwords.joint", "--no-subwords.joint"])
+def test_subwords_of_another_data_set_are_used_again(tmp_path: Path, files: list[str], joint: str):
+    first = prepare_at(tmp_path / "first", *files, joint)
+    flags = aligned(tmp_path, "other", numbers.corpus("train", 900)[600:])
+    again = [*flags, "--dev-split", "20", "--subwords.reuse"]
+    for reused in (tmp_path / "first", first.parts / "subwords.model"):
+        if reused.exists():
+            second = prepare_at(tmp_path / f"by-{reused.name}", *again, str(reused))
+            assert [second.subwords[side].model for side in shards.SIDES] == [
+                first.subwords[side].model for side in shards.SIDES
+            ]
+            assert (second.subwords["source"] is second.subwords["target"]) == (joint == "--subwords.joint")
+            assert set(texts(second.folder) + texts(second.folder, "dev")) == set(numbers.corpus("train", 900)[600:])
+    # Which bytes were reused is part of what the data set was made from, and not where they lay.
+    shutil.copytree(tmp_path / "first", tmp_path / "moved")
+    before = DataSet.open(tmp_path / "by-first").manifest["fingerprint"]
+    assert prepare_at(tmp_path / "by-first", *again, str(tmp_path / "moved")).manifest["fingerprint"] == before
+    prepare_at(tmp_path / "moved", *files, joint, "--subwords", "390")
+    assert prepare_at(tmp_path / "by-first", *again, str(tmp_path / "moved")).manifest["fingerprint"] != before
+
+
+def test_subwords_that_cannot_be_reused_are_named(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]):
+    def refuse(reused: Path) -> str:
+        assert main(["prepare", str(tmp_path / "out"), *files, "--subwords.reuse", str(reused)]) == 1
+        return capsys.readouterr().err
+
+    assert f"{tmp_path / 'nowhere'}: does not exist" in refuse(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "holds no subwords" in refuse(tmp_path / "empty")
+    (tmp_path / "empty" / "manifest.json").write_text("{}")
+    assert "names no subwords" in refuse(tmp_path / "empty")
+    assert "not a readable SentencePiece model" in refuse(Path(files[1]))
+    foreign = tmp_path / "foreign.model"
+    with foreign.open("wb") as file:
+        lines = [source for source, _ in TRAIN]
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, vocab_size=100, minloglevel=2
+        )
+    assert "are not 0, 1, 2 and 3; use a model that transduce prepare has learned" in refuse(foreign)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_toml_file_with_flags_on_top(tmp_path: Path, files: list[str]):

@@ -81,6 +81,32 @@ def test_a_process_killed_at_any_call_to_the_system_leaves_whole_checkpoints(
     assert newest.count(6) > 5
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux, which tells the name of an open file")
+def test_all_is_on_the_disk_before_it_gets_its_name(short_killed: Path, monkeypatch: pytest.MonkeyPatch):
+    """A power cut is no kill: what was not synced may be gone, and names may come before what they name."""
+    happened: list[tuple[str, str]] = []
+    sync, rename = os.fsync, Path.rename
+
+    def fsync(handle: int) -> None:
+        happened.append(("synced", os.readlink(f"/proc/self/fd/{handle}")))
+        sync(handle)
+
+    def renamed(self: Path, target: Path) -> Path:
+        happened.append(("named", str(target)))
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "rename", renamed)
+    save_later(short_killed, 6, 1.0)
+    folder = checkpoints(short_killed)[6]
+    named = happened.index(("named", str(folder)))
+    partial = f"{folder.parent}/.partial-{folder.name}-{os.getpid()}"
+    synced = [Path(path).relative_to(partial).name for what, path in happened[:named] if what == "synced"]
+    assert sorted(synced) == sorted(["", *files(folder)])
+    assert synced[-2:] == ["manifest.json", ""]  # what names the files comes after them, and the folder last
+    assert ("synced", str(folder.parent)) in happened[named:]
+
+
 MOMENTS = {
     "before anything is written": "at_save(4, lambda: on_call(saved, 'write_tensors', 1, die))",
     "without the weights": "at_save(4, lambda: on_call(saved, 'write_tensors', 2, die))",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import FLAGS, Forks, at_step, checkpoints, command, contents, metrics, prepare, train
+from runs import FLAGS, SHORT, Forks, at_step, checkpoints, command, contents, metrics, prepare, train
 
 from transduce.cli import main
 from transduce.text import numbers
@@ -142,6 +142,19 @@ def test_what_was_best_by_another_score_does_not_count(tmp_path: Path, data: Pat
     assert train(data, out, *flags, after, "--training.steps", "4", "--resume") == 0
     best = {line["step"]: line["best"] for line in metrics(out) if line["kind"] == "dev"}
     assert best == {2: True, 4: True}
+
+
+def test_a_finished_run_is_judged_by_another_score(
+    tmp_path: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Its checkpoints have no BLEU yet; the last and the mean get one now."""
+    out = shutil.copytree(short, tmp_path / "run")
+    flags = ["--training.bleu-sentences", "5", "--search.extra-tokens", "5", "--training.best-by", "bleu"]
+    assert train(data, out, *SHORT, *flags, "--resume") == 0
+    lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert ", BLEU " in lines["the last checkpoint"]
+    assert ", BLEU " in lines["the mean of the last 4 checkpoints"]
+    assert "the best checkpoint" not in lines
 
 
 def test_from_is_for_the_beginning_only(tmp_path: Path, data: Path, whole: Path, capsys: pytest.CaptureFixture[str]):

@@ -7,11 +7,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from transduce.config import ModelConfig
 from transduce.decoding.cache import Cache
+from transduce.errors import DataError
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END, PAD
 
-BATCH_TOKENS = 8192  # source tokens, padding included, that are translated together
+# Sentences translated together: their sources and the longest translations they may get have so many tokens at most.
+BATCH_TOKENS = 1 << 15
 
 
 @torch.inference_mode()
@@ -46,11 +49,12 @@ def greedy(
 
 def greedy_all(model: Transformer, sources: Sequence[np.ndarray | list[int]], extra_tokens: int) -> list[np.ndarray]:
     """Translate any number of sentences, given as tokens with their ends, in batches of similar length."""
+    _check_lengths(sources, model.config)
     outputs: list[np.ndarray] = [np.empty(0, np.int32)] * len(sources)
     order = sorted(range(len(sources)), key=lambda place: len(sources[place]), reverse=True)
     first = 0
     while first < len(order):
-        many = max(1, BATCH_TOKENS // max(1, len(sources[order[first]])))
+        many = max(1, BATCH_TOKENS // (2 * len(sources[order[first]]) + extra_tokens))
         chosen = order[first : first + many]
         first += many
         lengths = torch.tensor([len(sources[place]) for place in chosen])
@@ -64,6 +68,18 @@ def greedy_all(model: Transformer, sources: Sequence[np.ndarray | list[int]], ex
         for place, translation in zip(chosen, translations):
             outputs[place] = translation
     return outputs
+
+
+def _check_lengths(sources: Sequence[np.ndarray | list[int]], config: ModelConfig) -> None:
+    assert all(len(source) for source in sources)  # the shortest sentence is an end
+    known = config.max_positions
+    long = [number for number, source in enumerate(sources, 1) if len(source) > known]
+    if long and config.positions == "learned":
+        others = f" (and {len(long) - 1:,} more like it)" if len(long) > 1 else ""
+        raise DataError(
+            f"sentence {long[0]:,} has {len(sources[long[0] - 1]):,} tokens{others}, and the model has learned "
+            f"positions for {known:,} (model.max_positions); split long sentences before translating them"
+        )
 
 
 def _until_end(tokens: np.ndarray) -> np.ndarray:

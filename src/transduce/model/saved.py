@@ -94,7 +94,7 @@ def write_model(
     """Fill a folder with a model; `about` says where it comes from, `resume` describes files that may be removed."""
     joint = subwords["source"] is subwords["target"]
     names = {side: "subwords.model" if joint else f"{side}.model" for side in ("source", "target")}
-    for side, name in names.items():
+    for name, side in {name: side for side, name in names.items()}.items():
         write_synced(folder / name, subwords[side].model)
     write_json(folder / CONFIG, strict.to_dict(config))
     write_tensors(folder / WEIGHTS, weights)

@@ -12,7 +12,7 @@ from transduce.strict import Settings, to_dict
 from transduce.text.clean import VERSION, CleanConfig
 from transduce.text.corpus import Input, find_format, read_blocks
 from transduce.text.shards import FORMAT
-from transduce.text.subwords import SubwordsConfig
+from transduce.text.subwords import SubwordsConfig, find_subwords
 
 ROLES = ("", "dev_", "test_")
 
@@ -114,6 +114,9 @@ class Inputs:
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
             for role in ("train", "dev", "test")
         }
+        if (reused := settings["subwords"].pop("reuse")) is not None:
+            paths = find_subwords(Path(reused))
+            contents["subwords"] = [[describe_file(path)["sha256"] for path in paths.values()]]
         return {"format": FORMAT, "rules": VERSION, "settings": settings, "contents": contents}
 
     def fingerprint(self, config: PrepareConfig) -> str:

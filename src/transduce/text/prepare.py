@@ -26,7 +26,7 @@ from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
 from transduce.text.shards import SIDES, DataSet, Side, SplitWriter
 from transduce.text.spool import CleanTask, EncodeTask, Spool
-from transduce.text.subwords import Subwords, SubwordsConfig, learn
+from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn
 
 MOST_PROBLEMS = 20
 LONG_LEARNING = 100_000  # pairs
@@ -180,8 +180,15 @@ class _Preparation:
         raise _nothing_left(dropped)
 
     def learn_subwords(self, train: Spool, verdicts: np.ndarray) -> dict[Side, Subwords]:
-        """Learn from a sample of the kept pairs in which inputs count by their weights."""
+        """Learn from a sample of the kept pairs in which inputs count by their weights; or take those of another."""
         config = self.config.subwords
+        if config.reuse:
+            paths = find_subwords(config.reuse)
+            source = Subwords.load(paths["source"])
+            return {
+                "source": source,
+                "target": source if len({*paths.values()}) == 1 else Subwords.load(paths["target"]),
+            }
         kept = np.flatnonzero(verdicts == KEPT)
         if len(kept) > config.sample:
             # Weighted sampling without replacement (Efraimidis and Spirakis 2006): the first to arrive win.
@@ -203,7 +210,7 @@ class _Preparation:
     def encode(self, train: Spool, dev: Spool, selection: Selection, models: dict[Side, Subwords]) -> dict[str, Any]:
         """Pass two: lines of the spool in, shards out."""
         names: dict[Side, str] = {
-            side: "subwords.model" if self.config.subwords.joint else f"{side}.model" for side in SIDES
+            side: "subwords.model" if models["source"] is models["target"] else f"{side}.model" for side in SIDES
         }
         for side in SIDES:
             disk.write_synced(self.folder / names[side], models[side].model)

@@ -5,6 +5,7 @@ in bytes, so `decode(encode(text)) == text` for every text.
 """
 
 import io
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class SubwordsConfig(Settings):
     """words that are never split, such as tags"""
     sample: int = 1_000_000
     """most pairs to learn from"""
+    reuse: Path | None = None
+    """learn none, but use those of another data set, run or model, or a SentencePiece .model file (for train --from)"""
 
     def problems(self):
         """Values that cannot be meant."""
@@ -111,9 +114,16 @@ class Subwords:
     def load(cls, path: Path) -> "Subwords":
         """Read a model from a file."""
         try:
-            return cls(path.read_bytes())
+            found = cls(path.read_bytes())
         except (OSError, RuntimeError) as error:
             raise DataError(f"{path}: not a readable SentencePiece model ({error})") from error
+        inner = found.processor
+        if (inner.pad_id(), inner.unk_id(), inner.bos_id(), inner.eos_id()) != (PAD, UNKNOWN, BEGIN, END):
+            raise DataError(
+                f"{path}: its padding, unknown, begin and end tokens are not {PAD}, {UNKNOWN}, {BEGIN} and {END}; "
+                "use a model that transduce prepare has learned"
+            )
+        return found
 
     def __len__(self) -> int:
         return self.processor.get_piece_size()
@@ -152,6 +162,26 @@ class Subwords:
         encoded = [[*self.encode(line), END] for line in lines]
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         return np.array([token for tokens in encoded for token in tokens], np.int32), lengths
+
+
+def find_subwords(path: Path) -> dict[str, Path]:
+    """The SentencePiece models of source and target in a data set, a model or a run; or one file for both."""
+    if path.is_file():
+        return {"source": path, "target": path}
+    for folder in (path, path / "model", *sorted(path.glob("checkpoints/step-*"), reverse=True)):
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            return {
+                side: folder / manifest.get("parts", "") / manifest["subwords"][side] for side in ("source", "target")
+            }
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{folder / 'manifest.json'}: names no subwords ({error}); the folder is damaged"
+            ) from error
+    what = "holds no subwords" if path.is_dir() else "does not exist"
+    raise DataError(f"{path}: {what}; name a data set, a run, a model or a SentencePiece .model file")
 
 
 def _has_odd_spaces(line: str) -> bool:

@@ -1,5 +1,6 @@
 """What the training runs on: the device, its arithmetic, and how much of its peak rate is used."""
 
+import re
 from functools import cache
 
 import torch
@@ -7,16 +8,22 @@ import torch
 from transduce.config import ModelConfig, TrainingConfig
 from transduce.errors import UsageError
 
-# Dense bf16 products in TFLOP/s, from NVIDIA's data sheets; the first name found in the device's own counts.
+# Dense bf16 products, summed in float32, in TFLOP/s, from NVIDIA's data sheets; the first name whose words are in the
+# device's own counts.
 PEAKS = {
+    "GB200": 2500,
     "B200": 2250,
+    "GH200": 989,
+    "H200 NVL": 835,
     "H200": 989,
+    "H100 NVL": 835,
     "H100 PCIe": 756,
     "H100": 989,
     "A100": 312,
-    "A10G": 70,
-    "A10": 125,
     "A40": 150,
+    "A30": 165,
+    "A10": 125,
+    "A10G": 70,
     "L40S": 362,
     "L40": 181,
     "L4": 121,
@@ -24,6 +31,8 @@ PEAKS = {
     "RTX 4090": 165,
     "RTX 3090": 71,
 }
+# Words that make it another device than the name alone, or a slice of one.
+_OTHER = re.compile(r"\b(D|Laptop|MIG|SUPER|Ti)\b")
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
@@ -80,7 +89,9 @@ def peak_rate(device: torch.device, bf16: bool) -> float | None:
     if device.type != "cuda" or not bf16:
         return None
     name = torch.cuda.get_device_name(device)
-    return next((1e12 * peak for known, peak in PEAKS.items() if known in name), None)
+    if _OTHER.search(name):
+        return None
+    return next((1e12 * peak for known, peak in PEAKS.items() if re.search(rf"\b{known}\b", name)), None)
 
 
 def training_work(config: ModelConfig, source: int, target: int, squares: tuple[float, float, float]) -> float:

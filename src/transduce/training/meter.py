@@ -4,11 +4,13 @@ import math
 import time
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.text.batches import Batch, Batches
+from transduce.text.shards import SIDES
 from transduce.training.checkpoint import State
 from transduce.training.hardware import training_work
 from transduce.training.metrics import TrainMetrics
@@ -44,12 +46,14 @@ class Meter:
     def add(self, seen: Seen) -> None:
         """Take in a step."""
         self.steps.append(seen)
-        batch = seen.batch
-        source, target = (self.batches.lengths[side][batch.pairs].astype(float) for side in ("source", "target"))
+        # The whole batch counts, of which each process has a share; as in the data set, before any are split anew.
+        epoch, step = seen.batch.position
+        pairs = np.concatenate(self.batches.plan(epoch).share(step, 0, 1))
+        source, target = (self.batches.lengths[side][pairs].astype(float) for side in SIDES)
         squares = (float(source @ source), float(target @ target), float(source @ target))
-        self.work += training_work(self.model, batch.source_tokens, batch.target_tokens, squares)
-        self.tokens += batch.source_tokens + batch.target_tokens
-        self.padded += int(len(source) * (source.max(initial=0) + target.max(initial=0)))
+        self.work += training_work(self.model, int(source.sum()), int(target.sum()), squares)
+        self.tokens += int(source.sum() + target.sum())
+        self.padded += int(len(pairs) * (source.max(initial=0) + target.max(initial=0)))
 
     def due(self) -> bool:
         """Whether it is time to look."""
@@ -58,7 +62,7 @@ class Meter:
     def pace(self) -> tuple[float, float]:
         """Seconds and tokens of a step, over all processes."""
         steps = max(1, len(self.steps))
-        return (time.monotonic() - self.begin) / steps, self.world * self.tokens / steps
+        return (time.monotonic() - self.begin) / steps, self.tokens / steps
 
     def read(self) -> list[list[float]]:
         """Wait for the device and return for each step the sums of both losses, the target tokens and the norm."""
@@ -77,8 +81,8 @@ class Meter:
             rate=self.steps[-1].rate,
             norm=sum(row[3] for row in rows) / len(rows) if rows else math.nan,
             tokens=state.tokens,
-            tokens_per_second=self.world * self.tokens / elapsed,
-            peak_share=self.work / elapsed / self.peak if self.peak else None,
+            tokens_per_second=self.tokens / elapsed,
+            peak_share=self.work / elapsed / (self.world * self.peak) if self.peak else None,
             padding_saved=max(0.0, 1 - self.tokens / self.padded) if self.padded else 0.0,
             seconds=seconds,
             skipped=state.skipped,

@@ -96,7 +96,7 @@ def fit_to_data(config: Config, data: DataSet) -> Config:
     if not joint and config.model.tie == "all":
         raise ConfigError(
             f'{data.folder}: its two sides have subwords of their own, and model.tie = "all" shares one matrix; '
-            "use --model.tie output, or prepare with --subwords.joint true"
+            "use --model.tie output, or prepare with --subwords.joint"
         )
     source = None if joint else len(subwords["source"])
     model = replace(config.model, vocabulary=len(subwords["target"]), source_vocabulary=source)
@@ -319,15 +319,18 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
     """Write as the run's model the best on the dev set: the mean of the last checkpoints, the best one, or the last."""
     training = run.config.training
     checkpoints = Checkpoints(run.folder)
-    last = [folder for folder in checkpoints.regular()[-training.average_checkpoints :] if _is_whole(folder)]
+    newest, best = checkpoints.all()[-1:], checkpoints.best(1, training.best_by)
+    last = checkpoints.regular()[-training.average_checkpoints :]
+    whole = {folder for folder in {*newest, *best, *last} if _is_whole(folder)}
+    last = [folder for folder in last if folder in whole]
     candidates: list[tuple[float, str, list[Path]]] = []
     lines: list[tuple[str, str]] = []
     for name, folders in (
-        ("the last checkpoint", [folder for folder in checkpoints.all()[-1:] if _is_whole(folder)]),
-        ("the best checkpoint", [folder for folder in checkpoints.best(1, training.best_by) if _is_whole(folder)]),
+        ("the last checkpoint", newest),
+        ("the best checkpoint", best),
         (f"the mean of the last {len(last)} checkpoints", last if len(last) > 1 else []),
     ):
-        if not folders:
+        if not folders or not whole.issuperset(folders):
             continue
         dev = _dev_scores(run, folders)
         if dev is None:
@@ -357,8 +360,10 @@ def _is_whole(folder: Path) -> bool:
 
 def _dev_scores(run: Run, folders: list[Path]) -> dict[str, Any] | None:
     known = saved.read_manifest(folders[0])["about"]["dev"] if len(folders) == 1 else None
-    scores = score(run, mean_weights(folders)) if known is None else None
-    return known or (scores and asdict(scores))
+    if known and (known["bleu"] is not None or run.config.training.best_by != "bleu"):
+        return known
+    scores = score(run, mean_weights(folders))
+    return scores and asdict(scores)
 
 
 def _step_names(folders: list[Path]) -> str:

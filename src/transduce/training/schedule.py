@@ -14,12 +14,8 @@ def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
     peak = config.peak_rate or (d_model * config.warmup_steps) ** -0.5
     if step < config.warmup_steps:
         return peak * step / config.warmup_steps
-    # From 0 at the peak to 1 at the last step, where the rate would be 0: one more step, and it is.
+    if config.schedule == "inverse-sqrt":
+        return peak * (config.warmup_steps / step) ** 0.5
+    # From 0 at the peak to 1 where the rate is 0: one step after the last, so that the last one counts too.
     fallen = min(1.0, (step - config.warmup_steps) / (config.steps + 1 - config.warmup_steps))
-    match config.schedule:
-        case "inverse-sqrt":
-            return peak * (config.warmup_steps / step) ** 0.5
-        case "linear":
-            return peak * (1 - fallen)
-        case "cosine":
-            return peak * 0.5 * (1 + math.cos(math.pi * fallen))
+    return peak * (1 - fallen) if config.schedule == "linear" else peak * 0.5 * (1 + math.cos(math.pi * fallen))

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from transduce.config import Config
+from transduce.config import BatchConfig, Config
 from transduce.decoding.search import greedy_all
 from transduce.model.transformer import Transformer
 from transduce.scoring.bleu import Bleu, corpus_bleu
 from transduce.text.batches import Batches
-from transduce.text.shards import DataSet
+from transduce.text.shards import SIDES, DataSet
 from transduce.training.loss import Objective
 
 LOGITS = 1 << 27  # logits that may be in memory at once
@@ -46,12 +46,24 @@ def validate(
 def _losses(model: Transformer, data: DataSet, config: Config) -> tuple[float, float]:
     objective = Objective(model, config.training.label_smoothing)
     sums, tokens = torch.zeros(2, dtype=torch.float64), 0
-    for batch in Batches(data, replace(config.batch, subword_dropout=0.0), split="dev"):
+    for batch in Batches(data, _whole_batches(data, config.batch), split="dev"):
         for piece in batch.split(-(-batch.target_tokens * config.model.vocabulary // LOGITS)):
             sums += objective.measure(piece.to(model.device)).double().cpu()
             tokens += piece.target_tokens
     smoothed, plain = (sums / tokens).tolist()
     return smoothed, plain
+
+
+def _whole_batches(data: DataSet, config: BatchConfig) -> BatchConfig:
+    """Batches in one part, and large enough for the longest sentence: the loss does not depend on how it is batched."""
+    longest = {side: int(data.dev.lengths(side).max()) for side in SIDES}
+    return replace(
+        config,
+        source_tokens=max(config.source_tokens, longest["source"]),
+        target_tokens=max(config.target_tokens, longest["target"]),
+        parts=1,
+        subword_dropout=0.0,
+    )
 
 
 def _bleu(model: Transformer, data: DataSet, config: Config) -> Bleu:

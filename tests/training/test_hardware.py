@@ -1,0 +1,235 @@
+"""The device that is chosen, what it is said to be capable of, and the work of a step against torch's own count."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from runs import one_thread
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from transduce.config import ModelConfig, TrainingConfig
+from transduce.errors import UsageError
+from transduce.model.transformer import Transformer
+from transduce.training import hardware
+from transduce.training.hardware import (
+    choose_device,
+    compiles,
+    has_bf16,
+    peak_rate,
+    training_work,
+    uses_bf16,
+)
+
+CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda", 0), torch.device("mps")
+Patch = pytest.MonkeyPatch
+
+
+def pretend(patch: Patch, *, gpus: int = 0, mps: bool = False, name: str = "", capability: tuple[int, int] = (9, 0)):
+    """Make torch see a machine with so many GPUs."""
+    patch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    patch.setattr(torch.cuda, "device_count", lambda: gpus)
+    patch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    patch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    patch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+
+# ---- the device ----
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mps", "expected"), [(0, False, "cpu"), (0, True, "mps"), (1, False, "cuda:0"), (2, True, "cuda:0")]
+)
+def test_the_best_device_there_is(monkeypatch: Patch, gpus: int, mps: bool, expected: str):
+    pretend(monkeypatch, gpus=gpus, mps=mps)
+    assert choose_device("auto") == torch.device(expected)
+    assert choose_device("cpu") == CPU
+
+
+def test_each_process_of_a_machine_has_its_own_gpu(monkeypatch: Patch):
+    pretend(monkeypatch, gpus=4)
+    assert [choose_device("auto", rank).index for rank in range(4)] == [0, 1, 2, 3]
+    assert [choose_device("cuda", rank).index for rank in range(4)] == [0, 1, 2, 3]
+    assert choose_device("cuda:2", 1) == torch.device("cuda:2")
+    assert choose_device("cpu", 3) == CPU
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cuda:", "cuda:-1", "cuda:one", "cuda:99999999999999999999"])
+def test_an_unknown_device_is_refused(monkeypatch: Patch, name: str):
+    pretend(monkeypatch, gpus=1)
+    with pytest.raises(UsageError, match=f"^--device {name} is not known; use auto, cpu, cuda, cuda:1 or mps$"):
+        choose_device(name)
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "mps", "xpu", "meta"])
+def test_an_absent_device_is_refused(monkeypatch: Patch, name: str):
+    pretend(monkeypatch)
+    with pytest.raises(UsageError, match=f"^--device {name} is not there; `transduce doctor` shows"):
+        choose_device(name)
+
+
+def test_too_many_processes_for_the_gpus_are_refused(monkeypatch: Patch):
+    pretend(monkeypatch, gpus=2)
+    for name, rank, shown in (("auto", 2, "cuda:2"), ("cuda", 5, "cuda:5"), ("cuda:3", 0, "cuda:3")):
+        with pytest.raises(UsageError, match=f"^--device {shown} is not there; this machine has 2 GPUs$"):
+            choose_device(name, rank)
+
+
+# ---- its arithmetic ----
+
+
+@pytest.mark.parametrize(("capability", "there"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((12, 0), True)])
+def test_gpus_have_bf16_from_ampere_on(monkeypatch: Patch, capability: tuple[int, int], there: bool):
+    pretend(monkeypatch, gpus=1, capability=capability)
+    assert has_bf16(CUDA) is there
+    assert uses_bf16(TrainingConfig(), CUDA) is there
+    assert uses_bf16(TrainingConfig(precision="bf16"), CUDA)
+    assert not uses_bf16(TrainingConfig(precision="float32"), CUDA)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "there"),
+    [
+        ({"avx512_f": True, "avx2": True}, False),
+        ({"avx512_bf16": True}, True),
+        ({"amx_bf16": True, "avx512_bf16": False}, True),
+        ({"bf16": True}, True),
+        ({"bf16": False, "sve_bf16": False}, False),
+        ({}, False),
+    ],
+)
+def test_cpus_have_bf16_where_they_have_its_instructions(monkeypatch: Patch, instructions: Any, there: bool):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: instructions)
+    hardware._cpu_has_bf16.cache_clear()
+    try:
+        assert uses_bf16(TrainingConfig(), CPU) is there
+    finally:
+        hardware._cpu_has_bf16.cache_clear()
+    assert uses_bf16(TrainingConfig(precision="bf16"), CPU)
+    assert not uses_bf16(TrainingConfig(precision="float32"), CPU)
+    assert not uses_bf16(TrainingConfig(), MPS)
+
+
+def test_torch_compiles_on_gpus_with_bf16_what_it_can_compile_whole(monkeypatch: Patch):
+    pretend(monkeypatch, gpus=1)
+    model, auto = ModelConfig(), TrainingConfig()
+    assert compiles(auto, model, CUDA)
+    assert not compiles(auto, model, CPU)
+    assert not compiles(auto, model, MPS)
+    assert not compiles(replace(auto, precision="float32"), model, CUDA)
+    assert not compiles(replace(auto, sharded=True), model, CUDA)
+    assert not compiles(auto, replace(model, attention="additive"), CUDA)
+    for device in (CPU, CUDA, MPS):
+        assert compiles(replace(auto, compile="on"), replace(model, attention="additive"), device)
+        assert not compiles(replace(auto, compile="off"), model, device)
+    pretend(monkeypatch, gpus=1, capability=(7, 5))
+    assert not compiles(auto, model, CUDA)
+
+
+@pytest.mark.parametrize(
+    ("name", "tera"),
+    [
+        ("NVIDIA B200", 2250),
+        ("NVIDIA GB200", 2500),
+        ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100-PCIE-40GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("A100-SXM4-40GB", 312),  # an old driver says no more
+        ("NVIDIA A40", 150),
+        ("NVIDIA A30", 165),
+        ("NVIDIA A10", 125),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40", 181),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA GeForce RTX 5090", 210),
+        ("NVIDIA GeForce RTX 4090", 165),
+        ("NVIDIA GeForce RTX 3090", 71),
+        # Others, whose names only begin or go on like these, or that are a part of one.
+        ("NVIDIA RTX A1000", None),
+        ("NVIDIA RTX A4000", None),
+        ("NVIDIA RTX A400", None),
+        ("NVIDIA H20", None),
+        ("NVIDIA GeForce RTX 4090 D", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3090 Ti", None),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", None),
+        ("Tesla V100-SXM2-16GB", None),
+        ("AMD Instinct MI300X", None),
+        ("", None),
+    ],
+)
+def test_the_peak_of_a_gpu_is_known_by_its_whole_name(monkeypatch: Patch, name: str, tera: float | None):
+    pretend(monkeypatch, gpus=1, name=name)
+    assert peak_rate(CUDA, bf16=True) == (tera and tera * 1e12)
+    assert peak_rate(CUDA, bf16=False) is None  # only that of bf16 is known
+    assert peak_rate(CPU, bf16=True) is None
+
+
+def test_every_peak_can_be_reached(monkeypatch: Patch):
+    """No name stands before a longer one that it is the beginning of."""
+    for name, peak in hardware.PEAKS.items():
+        pretend(monkeypatch, gpus=1, name=f"NVIDIA {name}")
+        assert peak_rate(CUDA, bf16=True) == peak * 1e12, name
+
+
+# ---- the work of a step ----
+
+SENTENCES, SOURCE, TARGET = 3, 7, 5  # of one length, so that no padding is computed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"activation": "gelu", "norm": "pre"},
+        {"activation": "swiglu", "tie": "none"},
+        {"d_k": 6, "d_v": 2, "positions": "rotary"},
+        {"encoder_layers": 3, "decoder_layers": 1, "attention": "unscaled"},
+        {"encoder_layers": 1, "decoder_layers": 2, "attention": "additive", "positions": "learned"},
+        {"source_vocabulary": 50, "tie": "output"},
+    ],
+    ids=str,
+)
+def test_the_work_is_what_torch_counts(changes: dict[str, Any]):
+    sizes = {"vocabulary": 23, "layers": 2, "d_model": 12, "d_ff": 20, "heads": 3}
+    config = ModelConfig(**{**sizes, **changes})
+    model = Transformer(config)
+    rows = [
+        row
+        for length in (SOURCE, TARGET)
+        for row in (torch.full((SENTENCES * length,), 4), torch.arange(SENTENCES + 1) * length)
+    ]
+    # The counter does not know the CPU's fused attention, but it knows the products it is made of.
+    with one_thread(), sdpa_kernel(SDPBackend.MATH):
+        with FlopCounterMode(display=False) as forward:
+            logits = model(*rows)
+        with FlopCounterMode(display=False) as backward:
+            logits.sum().backward()
+    # There the half of the products that is masked away is computed too: so all of them are asked for here.
+    squares = (SENTENCES * SOURCE**2, 2 * SENTENCES * TARGET**2, SENTENCES * SOURCE * TARGET)
+    work = training_work(config, SENTENCES * SOURCE, SENTENCES * TARGET, squares)
+    assert forward.get_total_flops() == work / 3
+    assert backward.get_total_flops() == 2 * work / 3
+
+
+def test_half_of_the_products_among_targets_is_masked_away():
+    config = ModelConfig()
+    nothing, some = (training_work(config, 0, 0, (0, square, 0)) for square in (0, 400.0))
+    assert nothing == 0
+    # Six layers of eight heads with two products of 64 · 20² each, half of them; forward, and twice that backward.
+    assert some == 3 * 2 * 6 * 8 * (2 * 64 * 400) / 2
+
+
+def test_the_base_model_needs_about_six_operations_a_weight_and_token():
+    """As a rule of thumb has it: a pair of tokens passes the encoder's weights once, the decoder's once."""
+    config = ModelConfig()
+    work = training_work(config, 1, 1, (0, 0, 0))
+    assert work / (6 * config.parameters()) == pytest.approx(1, rel=0.05)

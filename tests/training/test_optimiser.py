@@ -1,0 +1,165 @@
+"""Adam as the paper has it, clipping as torch has it, the moving average, and weights that stay as they are."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transduce.config import ModelConfig, TrainingConfig
+from transduce.errors import ConfigError
+from transduce.model.transformer import Transformer
+from transduce.training.optimiser import MovingAverage, Optimiser, freeze
+
+LOSS = torch.tensor(1.0)
+STEPS = range(1, 8)
+
+
+def make_model(**changes: Any) -> Transformer:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocabulary": 11, "layers": 1, "d_model": 8, "d_ff": 6, "heads": 2}
+    return Transformer(ModelConfig(**{**sizes, **changes})).double()
+
+
+def give_gradients(weights: list[Any], step: int, scale: float = 1.0) -> None:
+    """The same random gradients for the same step, of different sizes in different weights."""
+    torch.manual_seed(step)
+    for number, weight in enumerate(weights):
+        weight.grad = scale * 10.0 ** (number % 5 - 3) * torch.randn_like(weight)
+
+
+def copies(model: Transformer) -> list[Tensor]:
+    return [weight.detach().clone().requires_grad_() for weight in model.parameters()]
+
+
+def assert_near(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(list(found), list(expected), rtol=1e-12, atol=1e-14)
+
+
+def test_by_default_it_is_the_papers_adam():
+    """Section 5.3: β1 = 0.9, β2 = 0.98, ε = 10^-9, with the rate of equation 3, written out here once more."""
+    model = make_model()
+    optimiser = Optimiser(model, TrainingConfig(warmup_steps=4))
+    weights = copies(model)
+    first, second = ([torch.zeros_like(weight) for weight in weights] for _ in range(2))
+    for step in STEPS:
+        give_gradients(list(model.parameters()), step)
+        gradients = [torch.as_tensor(weight.grad).clone() for weight in model.parameters()]
+        _, rate = optimiser.update(step, LOSS)
+        wanted = 8**-0.5 * min(step**-0.5, step * 4**-1.5)
+        assert rate == pytest.approx(wanted, rel=1e-12)
+        with torch.no_grad():
+            for weight, gradient, m, v in zip(weights, gradients, first, second):
+                m.copy_(0.9 * m + 0.1 * gradient)
+                v.copy_(0.98 * v + 0.02 * gradient**2)
+                weight -= wanted * (m / (1 - 0.9**step)) / ((v / (1 - 0.98**step)).sqrt() + 1e-9)
+        assert_near(model.parameters(), weights)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"clip": 0.5},
+        {"clip": 1e6},
+        {"beta1": 0.8, "beta2": 0.997, "epsilon": 1e-4, "peak_rate": 0.02},
+        {"schedule": "cosine", "steps": 9, "clip": 0.01, "not_finite": "skip"},
+    ],
+    ids=str,
+)
+def test_it_is_torchs_plain_adam_and_clipping(changes: dict[str, Any]):
+    model = make_model()
+    config = TrainingConfig(**{"warmup_steps": 4, **changes})
+    optimiser = Optimiser(model, config)
+    assert optimiser.looks_itself  # else the fused one would not be tested here
+    weights = copies(model)
+    betas = (config.beta1, config.beta2)
+    adam = torch.optim.Adam(weights, betas=betas, eps=config.epsilon, fused=False, foreach=False)
+    for step in STEPS:
+        give_gradients(list(model.parameters()), step)
+        give_gradients(weights, step)
+        norm, rate = optimiser.update(step, LOSS)
+        assert all(weight.grad is None for weight in model.parameters())
+        # The norm that is shown is that of the gradient as it was.
+        expected = torch.nn.utils.clip_grad_norm_(weights, config.clip or torch.inf)
+        assert norm.item() == pytest.approx(expected.item(), rel=1e-12)
+        assert 0.1 < norm.item() < 1e6
+        adam.param_groups[0]["lr"] = rate
+        adam.step()
+        assert_near(model.parameters(), weights)
+
+
+def test_frozen_weights_stay_and_count_for_nothing():
+    model = make_model(tie="none")
+    frozen = freeze(model, ("encoder.*", "source_embedding.weight", "decoder.*.norm.bias"))
+    names = [name for name, _ in model.named_parameters()]
+    assert frozen == [
+        name
+        for name in names
+        if name.startswith("encoder.")
+        or name == "source_embedding.weight"
+        or re.fullmatch(r"decoder\..*\.norm\.bias", name)
+    ]
+    assert 0 < len(frozen) < len(names)
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimiser = Optimiser(model, TrainingConfig(warmup_steps=4))
+    free = [weight for name, weight in model.named_parameters() if name not in frozen]
+    assert all(weight.requires_grad for weight in free)
+    give_gradients(free, 1)
+    expected = torch.nn.utils.get_total_norm([torch.as_tensor(weight.grad) for weight in free])
+    norm, _ = optimiser.update(1, LOSS)
+    assert norm.item() == pytest.approx(expected.item(), rel=1e-12)
+    changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
+    assert changed == [name for name in names if name not in frozen]
+    assert {name.partition(".")[2] for name, _ in optimiser.moments()} == set(changed)
+
+
+def test_patterns_that_freeze_nothing_or_all_are_refused():
+    model = make_model()
+    message = (
+        r"training.freeze: no weight is called encodr\.\*; there are embedding.*, encoder.*, decoder.*\n"
+        r"training.freeze: no weight is called Decoder\.\*; there are"
+    )
+    with pytest.raises(ConfigError, match=message):
+        freeze(model, ("encodr.*", "encoder.*", "Decoder.*"))
+    with pytest.raises(ConfigError, match="leaves no weights to train; name fewer"):
+        freeze(model, ("embedding.*", "encoder.*", "decoder.*"))
+    assert all(weight.requires_grad for weight in model.parameters())  # nothing was frozen on the way
+    assert freeze(model, ()) == []
+
+
+# ---- the moving average ----
+
+
+@given(decay=st.floats(0.01, 0.9999), steps=st.integers(1, 12), seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_the_average_is_the_sum_it_stands_for(decay: float, steps: int, seed: int):
+    """Each step's weights count 1 - d_step, all before them d_step as much, and d grows from 1/11 to the decay."""
+    model = torch.nn.Linear(3, 2).double()
+    average = MovingAverage(model, decay)
+    torch.manual_seed(seed)
+    path = [torch.randn(2, 3, dtype=torch.float64) for _ in range(steps)]
+    expected = average.weights["weight"].clone()
+    for step, weight in enumerate(path, 1):
+        with torch.no_grad():
+            model.weight.copy_(weight)
+        average.update(model, step)
+        share = min(decay, step / (step + 10))
+        expected = share * expected + (1 - share) * weight
+    torch.testing.assert_close(average.weights["weight"], expected, rtol=1e-12, atol=1e-14)
+    assert torch.equal(model.weight, path[-1])  # the model itself goes its own way
+    assert torch.equal(average.weights["bias"], model.bias)  # the mean of what does not change
+
+
+def test_the_average_soon_forgets_the_beginning():
+    """What the weights were before the first step has no share to speak of after a hundred, even with a slow decay."""
+    model = torch.nn.Linear(1, 1, bias=False).double()
+    torch.nn.init.constant_(model.weight, 1e6)
+    average = MovingAverage(model, 0.9999)
+    torch.nn.init.constant_(model.weight, 1.0)
+    for step in range(1, 101):
+        average.update(model, step)
+    assert average.weights["weight"].item() == pytest.approx(1.0, abs=1e-3)
