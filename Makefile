@@ -6,7 +6,8 @@ BIN := .venv/bin
 
 demo: .venv/installed
 	@$(BIN)/transduce prepare demo/numbers --builtin numbers
-	@$(BIN)/transduce inspect demo/numbers
+	@$(BIN)/transduce train demo/numbers --preset tiny --out demo/run --resume
+	@$(BIN)/python recipes/demo.py demo/run
 
 test: .venv/installed
 	$(BIN)/ruff format --check .

@@ -33,8 +33,8 @@ VERBS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and return the exit code: 1 for a user's mistake, 2 for a wrong command line, 130 when stopped."""
-    # Before torch is imported: its threads sleep while they wait for one another. By default they spin, and where another
-    # program wants the same cores, training was ten times slower for it.
+    # Before torch is imported: its threads sleep while they wait for one another. By default they spin, which made
+    # training ten times slower where another program wanted the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

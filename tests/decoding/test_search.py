@@ -12,6 +12,7 @@ from sentences import one_thread as one_thread
 from torch.nn import LayerNorm
 
 from transduce.decoding import search
+from transduce.decoding.cache import Cache
 from transduce.decoding.search import greedy, greedy_all
 from transduce.errors import DataError
 from transduce.model.transformer import Transformer
@@ -121,6 +122,22 @@ def test_a_translation_ends_at_its_end():
     assert as_lists(greedy_all(model, sources, 2)) == [[7] * (length + 2) for length in LENGTHS]
     model.output.weight[END] = 2.0
     assert as_lists(greedy_all(model, sources, 2)) == [[]] * len(LENGTHS)
+
+
+def test_what_has_ended_costs_nothing_more(monkeypatch: pytest.MonkeyPatch):
+    model = MODELS["rotary, pre-norm, untied"]
+    taken: list[int] = []
+    advance = Cache.advance
+
+    def count(cache: Cache, tokens: torch.Tensor) -> torch.Tensor:
+        taken.append(len(tokens))
+        return advance(cache, tokens)
+
+    monkeypatch.setattr(Cache, "advance", count)
+    outputs = greedy_all(model, sources_for(model, LENGTHS), 5)
+    said = [min(len(output) + 1, length + 5) for output, length in zip(outputs, LENGTHS)]  # with the end, if it came
+    assert sum(taken) == sum(said)
+    assert len(set(taken)) > 2
 
 
 @torch.no_grad()

@@ -169,7 +169,8 @@ class Batches:
         """The order of an epoch: a pure function of the data, the settings, the seed and the epoch."""
         if epoch not in self._plans:
             plan = self._make_plan(epoch)
-            self._plans = {number: kept for number, kept in self._plans.items() if abs(number - epoch) == 1}
+            # The loader plans the epoch after the next while batches of this one are still in use.
+            self._plans = {number: kept for number, kept in self._plans.items() if abs(number - epoch) <= 2}
             self._plans[epoch] = plan
         return self._plans[epoch]
 

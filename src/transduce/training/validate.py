@@ -62,7 +62,6 @@ def _whole_batches(data: DataSet, config: BatchConfig) -> BatchConfig:
         source_tokens=max(config.source_tokens, longest["source"]),
         target_tokens=max(config.target_tokens, longest["target"]),
         parts=1,
-        subword_dropout=0.0,
     )
 
 
