@@ -197,7 +197,7 @@ class TrainingConfig(Settings):
     keep_best: int = 1
     """checkpoints kept for being the best ones on the dev set, besides the last ones"""
     best_by: Literal["loss", "bleu"] = "loss"
-    """what makes a checkpoint the best: its plain loss or its greedy BLEU on the dev set"""
+    """what makes a checkpoint the best: its (smoothed) loss or its greedy BLEU on the dev set"""
     bleu_sentences: int = 1000
     """most sentences of the dev set translated (greedily) for BLEU at each validation; 0: none"""
     not_finite: Literal["stop", "skip"] = "stop"

@@ -50,7 +50,9 @@ _TINY = replace(
         warmup_steps=100,
         peak_rate=0.002,
         clip=1.0,
+        average_checkpoints=1,
         checkpoint_minutes=1.0,
+        bleu_sentences=200,
     ),
 )
 

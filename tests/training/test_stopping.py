@@ -273,7 +273,7 @@ def test_the_best_is_the_best_by_what_is_asked_for(tmp_path: Path, data: Path, b
     flags = [*SHORT, "--training.bleu-sentences", "5", "--search.extra-tokens", "5", "--training.best-by", by]
     assert train(data, out, *flags) == 0
     dev = [line for line in metrics(out) if line["kind"] == "dev"]
-    scores = [line["plain"] if by == "loss" else -line["bleu"] for line in dev]
+    scores = [line["loss"] if by == "loss" else -line["bleu"] for line in dev]
     expected = [score < min(scores[:number], default=float("inf")) for number, score in enumerate(scores)]
     assert [line["best"] for line in dev] == expected
     assert expected == ([True] * 4 if by == "loss" else [True] + [False] * 3)  # so early nothing has any BLEU
