@@ -153,8 +153,11 @@ def train(argv: list[str]) -> int:
     parser.add_argument("--from", metavar="RUN", dest="start", help="begin with the weights of another run or model")
     parser.add_argument("--for", metavar="TIME", dest="time", help="stop after so long: 90s, 25m, 1h30m")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
+    parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
     add_settings(parser, Config)
     given, flags = parser.parse(argv)
+    if given.threads is not None and given.threads < 1:
+        raise UsageError(f"--threads {given.threads} is not positive")
     if {"vocabulary", "source_vocabulary"} & flags.get("model", {}).keys():
         raise UsageError("the vocabulary is that of the data set; choose its size with: transduce prepare --subwords N")
     config = _resolve(get(given.preset).config, given.config, flags)
@@ -171,6 +174,7 @@ def train(argv: list[str]) -> int:
             start=_path(given.start) if given.start else None,
             seconds=parse_duration(given.time) if given.time else None,
             device=given.device,
+            threads=given.threads,
         )
     )
     for name, text in outcome.summary:

@@ -124,7 +124,7 @@ def load_state(folder: Path) -> State:
     decay = config.training.average_decay
     average = MovingAverage(model, decay) if decay else None
     state = State(model=model, optimiser=Optimiser(model, config.training), average=average)
-    restore(state, folder, Processes(torch.device("cpu")), config.training.best_by)
+    restore(state, folder, Processes(torch.device("cpu")), config.training)
     return state
 
 

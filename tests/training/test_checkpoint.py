@@ -58,7 +58,7 @@ def test_a_process_killed_at_any_call_to_the_system_leaves_whole_checkpoints(
     after = checkpoints(tmp_path / "after")
     assert sorted(after) == [4, 6]
     newest: list[int] = []
-    for number in range(1, 100):
+    for number in range(1, 200, 3 if replacing else 1):
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(tmp_path / "before", run)
         path = repr(str(run))
@@ -68,7 +68,7 @@ def test_a_process_killed_at_any_call_to_the_system_leaves_whole_checkpoints(
         assert found
         newest.append(int(found[0].name.removeprefix("step-")))
         assert files(found[0]) == files((after if newest[-1] == 6 else before)[newest[-1]])
-        if number % 4 == 0 or ended.code == 0:
+        if number % 4 == 1 or ended.code == 0:
             # What was not removed in time goes with the next checkpoint.
             save_later(run, 8, 0.9, last=1)
             assert leftovers(run) == []
@@ -77,8 +77,8 @@ def test_a_process_killed_at_any_call_to_the_system_leaves_whole_checkpoints(
             break
         assert ended.code == -signal.SIGKILL, ended.text
     assert newest == sorted(newest)  # once there, it remains
-    assert newest.count(4) > 10
-    assert newest.count(6) > 5
+    assert newest.count(4) > (4 if replacing else 10)
+    assert newest.count(6) > (2 if replacing else 5)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux, which tells the name of an open file")

@@ -233,3 +233,10 @@ def test_the_base_model_needs_about_six_operations_a_weight_and_token():
     config = ModelConfig()
     work = training_work(config, 1, 1, (0, 0, 0))
     assert work / (6 * config.parameters()) == pytest.approx(1, rel=0.05)
+
+
+def test_small_models_are_computed_on_one_thread(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 12)
+    small, large = ModelConfig(d_model=255, heads=1, positions="learned"), ModelConfig(d_model=256)
+    assert [hardware.choose_threads(model, None) for model in (small, large)] == [1, 12]
+    assert [hardware.choose_threads(model, 3) for model in (small, large)] == [3, 3]

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from transduce.config import Config
+from transduce.config import Config, TrainingConfig
 from transduce.disk import describe_file, sync_folder
 from transduce.errors import DataError
 from transduce.model import saved
@@ -186,7 +186,7 @@ def find_damage(folder: Path) -> str | None:
     return saved.find_damage(folder, {"files": {**manifest["files"], **resume}})
 
 
-def restore(state: State, folder: Path, processes: Processes, best_by: str) -> None:
+def restore(state: State, folder: Path, processes: Processes, training: TrainingConfig) -> None:
     """Put a checkpoint's contents into the state: the first process reads, the others are sent them.
 
     What was best until now counts for nothing if it is to be judged by another score from now on.
@@ -196,7 +196,8 @@ def restore(state: State, folder: Path, processes: Processes, best_by: str) -> N
     resumable: dict[str, Tensor] = {}
     if processes.first:
         counters = saved.read_manifest(folder)["about"]["state"]
-        if saved.read_config(folder).training.best_by != best_by:
+        before = saved.read_config(folder).training
+        if (before.best_by, before.label_smoothing) != (training.best_by, training.label_smoothing):
             counters |= {"best": None, "best_step": 0, "without_best": 0}
         weights, resumable = saved.read_tensors(folder / saved.WEIGHTS), saved.read_tensors(folder / RESUME)
     state.restore(processes.share_tensors(weights), processes.share_tensors(resumable))

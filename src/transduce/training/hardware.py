@@ -34,6 +34,8 @@ PEAKS = {
 # Words that make it another device than the name alone, or a slice of one.
 _OTHER = re.compile(r"\b(D|Laptop|MIG|SUPER|Ti)\b")
 
+SMALLEST_SHARED = 256  # d_model from which on threads share the work (docs/log.md)
+
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """The device asked for, or the best there is for `auto`; one GPU for each process of a machine."""
@@ -51,6 +53,11 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if device.type == "cuda" and device.index >= torch.cuda.device_count():
         raise UsageError(f"--device {device} is not there; this machine has {torch.cuda.device_count()} GPUs")
     return device
+
+
+def choose_threads(model: ModelConfig, given: int | None) -> int:
+    """How many threads compute on a CPU: as given, or one for small models, whose threads would mostly wait."""
+    return given or (torch.get_num_threads() if model.d_model >= SMALLEST_SHARED else 1)
 
 
 def has_bf16(device: torch.device) -> bool:

@@ -24,7 +24,7 @@ from transduce.training.checkpoint import Checkpoints, State, rank_score, restor
 from transduce.training.curve import write_curve
 from transduce.training.distributed import Processes, join_processes
 from transduce.training.events import EventFile
-from transduce.training.hardware import compiles, peak_rate, uses_bf16
+from transduce.training.hardware import choose_threads, compiles, peak_rate, uses_bf16
 from transduce.training.live import Live, format_count, show_training
 from transduce.training.loop import Run, score, train
 from transduce.training.loss import Objective
@@ -53,6 +53,7 @@ class Request:
     start: Path | None = None  # another run or model whose weights are the first ones
     seconds: float | None = None
     device: str = "auto"
+    threads: int | None = None  # on a CPU; off: as many as help
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def run_training(request: Request) -> Outcome:
     """Set up a run or take it up again, train it, and write its model."""
     data = DataSet.open(request.data)
     config = fit_to_data(request.config, data)
+    torch.set_num_threads(choose_threads(config.model, request.threads))
     with join_processes(request.device) as processes, _own(request, processes):
         checkpoint, problems = _find_checkpoint(request, config, data, processes)
         with _set_up(request, config, data, checkpoint, processes) as run:
@@ -239,7 +241,7 @@ def _set_up(
     average = MovingAverage(model, training.average_decay) if training.average_decay else None
     state = State(model=model, optimiser=Optimiser(model, training), average=average)
     if checkpoint:
-        restore(state, checkpoint, processes, training.best_by)
+        restore(state, checkpoint, processes, training)
         notes.append(f"resumed {checkpoint.name}: epoch {state.position.epoch}, batch {state.position.step}")
     with ExitStack() as stack:
         live: Live = _Silent()
