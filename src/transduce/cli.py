@@ -192,6 +192,9 @@ def average(argv: list[str]) -> None:
     parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default RUN/model)")
     given, _ = parser.parse(argv)
 
+    from contextlib import nullcontext
+
+    from transduce.disk import lock
     from transduce.training.averaging import average, choose_checkpoints
 
     paths = [_path(model) for model in given.models]
@@ -204,7 +207,8 @@ def average(argv: list[str]) -> None:
         raise UsageError("several models need a folder for their mean; give --out MODEL")
     else:
         folders, out = paths, _path(given.out)
-    average(folders, out)
+    with lock(paths[0], "a training is writing this run; wait for it to end") if len(paths) == 1 else nullcontext():
+        average(folders, out)
     print(f"{out}: the mean of {', '.join(folder.name for folder in folders)}")
 
 

@@ -167,12 +167,13 @@ class Batches:
 
     def plan(self, epoch: int) -> Plan:
         """The order of an epoch: a pure function of the data, the settings, the seed and the epoch."""
-        if epoch not in self._plans:
+        plan = self._plans.get(epoch)
+        if plan is None:
             plan = self._make_plan(epoch)
             # The loader plans the epoch after the next while batches of this one are still in use.
-            self._plans = {number: kept for number, kept in self._plans.items() if abs(number - epoch) <= 2}
-            self._plans[epoch] = plan
-        return self._plans[epoch]
+            near = {number: kept for number, kept in self._plans.items() if abs(number - epoch) <= 2}
+            self._plans = near | {epoch: plan}
+        return plan
 
     def _make_plan(self, epoch: int) -> Plan:
         # Raw bits of a counter-based generator: unlike NumPy's shuffles they are the same in every version.
