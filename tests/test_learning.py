@@ -16,7 +16,7 @@ PREPARE = ["--subwords", "293", "--no-clean.near-duplicate"]
 PREPARE += [
     word for rule in ("copied", "letters", "repeated", "language", "leak") for word in (f"--clean.{rule}", "off")
 ]
-MODEL = ["--model.layers", "2", "--model.d-model", "64", "--model.d-ff", "256", "--model.dropout", "0"]
+MODEL = ["--model.d-model", "64", "--model.d-ff", "256", "--model.heads", "4"]
 BATCH = ["--batch.source-tokens", "1024", "--batch.target-tokens", "1024", "--batch.parts", "1"]
 TRAINING = ["--training.steps", "800", "--training.warmup-steps", "80", "--training.peak-rate", "0.003"]
 TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "400"]

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 SHORTER = [
     *("--training.steps", "4", "--training.checkpoint-steps", "2", "--training.warmup-steps", "2"),
     *("--training.bleu-sentences", "2", "--model.layers", "1", "--model.d-model", "32", "--model.d-ff", "32"),
+    *("--model.heads", "2"),
     *("--batch.source-tokens", "2048", "--batch.target-tokens", "2048"),
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

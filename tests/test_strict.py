@@ -104,7 +104,7 @@ def test_differences_change_only_what_they_name():
         ({"seed": 4}, "unknown key seed; did you mean training.seed?"),
         ({"modle": {"d_model": 4}}, "unknown key modle; did you mean model?"),
         ({"model": {"qqq": 4}}, "unknown key model.qqq"),
-        ({"model": 5}, "model = 5, wanted a table of vocabulary, layers, d_model"),
+        ({"model": 5}, "model = 5, wanted a table of vocabulary, source_vocabulary, layers"),
         ({"model": {"layers": {"x": 1}}}, "model.layers = {…}, wanted a whole number"),
     ],
 )

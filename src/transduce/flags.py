@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -39,6 +40,10 @@ class Parser(argparse.ArgumentParser):
         settings = {key.removeprefix(_MARK): value for key, value in vars(given).items() if key.startswith(_MARK)}
         own = {name: value for name, value in vars(given).items() if not name.startswith(_MARK)}
         return argparse.Namespace(**own), _nest(settings)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse passes over a closed pipe here; the command line answers to it.
+        (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
