@@ -16,10 +16,10 @@ PREPARE = ["--subwords", "293", "--no-clean.near-duplicate"]
 PREPARE += [
     word for rule in ("copied", "letters", "repeated", "language", "leak") for word in (f"--clean.{rule}", "off")
 ]
-MODEL = ["--model.d-model", "64", "--model.d-ff", "256", "--model.heads", "4"]
+MODEL = ["--model.d-model", "64", "--model.d-ff", "256", "--model.heads", "8"]
 BATCH = ["--batch.source-tokens", "1024", "--batch.target-tokens", "1024", "--batch.parts", "1"]
-TRAINING = ["--training.steps", "800", "--training.warmup-steps", "80", "--training.peak-rate", "0.003"]
-TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "400"]
+TRAINING = ["--training.steps", "500", "--training.warmup-steps", "80", "--training.peak-rate", "0.004"]
+TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "250"]
 
 
 def sequences(count: int) -> list[str]:

@@ -64,12 +64,20 @@ def _starting_workers() -> Iterator[None]:
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     # A worker inherits that Ctrl-C has to wait; here it is answered a moment later. Windows has no such thing.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    # A library's own thread may still take the signal, and Python would answer in the middle of a worker's start.
+    asked: list[int] = []
+    here = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: asked.append(number)) if here else None
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        if here:
+            signal.signal(signal.SIGINT, handler)
         if before is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if asked and callable(handler):
+        handler(asked[0], None)
 
 
 def _begin(make_task: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
