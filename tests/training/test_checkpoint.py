@@ -81,7 +81,6 @@ def test_a_process_killed_at_any_call_to_the_system_leaves_whole_checkpoints(
     assert newest.count(6) > (2 if replacing else 5)
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux, which tells the name of an open file")
 def test_all_is_on_the_disk_before_it_gets_its_name(short_killed: Path, monkeypatch: pytest.MonkeyPatch):
     """A power cut is no kill: what was not synced may be gone, and names may come before what they name."""
     happened: list[tuple[str, str]] = []

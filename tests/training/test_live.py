@@ -97,7 +97,6 @@ def test_the_first_line_comes_at_once_and_then_one_now_and_then(
     assert heads == ["step 0/100 0%", "step 10/100 10%", "between", "step 20/100 20%", "step 30/100 30%"]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_log_on_a_full_disk_does_not_end_the_training():
     code = "with show_training(10, 0, None) as shown: shown.train(TRAIN, 9); shown.dev(DEV, 6)\nprint('trained')"
     with open("/dev/full", "w") as full:

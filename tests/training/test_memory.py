@@ -151,7 +151,6 @@ at_step(2, lambda: resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINIT
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux, which tells and limits memory")
 def test_a_process_that_is_given_no_more_memory_goes_on(tmp_path: Path, data: Path, forks: Forks):
     """All pairs are one batch, whose inner layers want 60 MB several times over."""
     tokens = ["--batch.source-tokens", "8192", "--batch.target-tokens", "8192", "--model.d-ff", "1024"]
