@@ -95,6 +95,12 @@ def test_processes_that_are_too_many_for_a_batch_are_told(tmp_path: Path, data: 
     assert "raise batch.parts to 2" in done.stderr
 
 
+def test_one_process_has_nothing_to_shard(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(data, tmp_path / "run", "--training.sharded") == 1
+    assert "start them with: torchrun" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_signal_to_all_processes_saves_once(tmp_path: Path, data: Path, alone: Path):
     run = tmp_path / "run"
     words = command(data, run, *SAME, "--training.steps", "100000")

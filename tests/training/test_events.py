@@ -13,27 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from records import DEV, TRAIN
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 from transduce.training import events
 from transduce.training.events import EventFile
-from transduce.training.metrics import DevMetrics, TrainMetrics
-
-TRAIN = TrainMetrics(
-    step=1200,
-    epoch=0.37,
-    loss=3.412,
-    plain=3.0587,
-    rate=0.0007,
-    norm=0.84,
-    tokens=4_123_456,
-    tokens_per_second=412_345.6,
-    peak_share=0.27,
-    padding_saved=0.41,
-    seconds=61.5,
-)
-DEV = DevMetrics(step=1200, loss=3.201, plain=1.893, bleu=21.43, signature="nrefs:1", seconds=61.5, best=True)
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:

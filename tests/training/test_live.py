@@ -14,27 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import records
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records import DEV
 
 from transduce.training import live
 from transduce.training.live import LEGEND, format_count, show_training
-from transduce.training.metrics import DevMetrics, TrainMetrics
 
-TRAIN = TrainMetrics(
-    step=1200,
-    epoch=0.37,
-    loss=3.412,
-    plain=math.log(21.3),
-    rate=0.0007,
-    norm=0.84,
-    tokens=4_123_456,
-    tokens_per_second=412_345.6,
-    peak_share=0.27,
-    padding_saved=0.41,
-    seconds=61.5,
-)
-DEV = DevMetrics(step=1200, loss=3.201, plain=1.893, bleu=21.43, signature="nrefs:1", seconds=61.5, best=True)
+TRAIN = replace(records.TRAIN, plain=math.log(21.3))
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:

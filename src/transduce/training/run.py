@@ -81,6 +81,11 @@ def run_training(request: Request) -> Outcome:
     """Set up a run or take it up again, train it, and write its model."""
     data = DataSet.open(request.data)
     config = fit_to_data(request.config, data)
+    if config.training.sharded and "RANK" not in os.environ:
+        raise ConfigError(
+            "training.sharded splits the weights over several processes, and this is one; start them with: "
+            "torchrun --standalone --nproc-per-node 8 -m transduce train …"
+        )
     torch.set_num_threads(choose_threads(config.model, request.threads))
     with join_processes(request.device) as processes, _own(request, processes):
         checkpoint, problems = _find_checkpoint(request, config, data, processes)
