@@ -20,7 +20,6 @@ CPU_FEATURES = (
     *("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"),
     *("asimd", "sve", "i8mm", "bf16"),
 )
-BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16")
 
 
 def examine() -> dict[str, Any]:
@@ -72,11 +71,8 @@ def _fast_paths(torch: ModuleType | None, gpus: list[dict[str, Any]]) -> dict[st
     modern = any(int(gpu["capability"].split(".")[0]) >= 8 for gpu in gpus)
     no_gpu = "" if gpus else "torch sees no GPU"
     no_modern_gpu = no_gpu or ("" if modern else "no GPU has compute capability 8.0 or more")
-    no_bf16 = (
-        "" if set(BF16_FEATURES) & set(_cpu_features(torch)) else f"the CPU shows none of {', '.join(BF16_FEATURES)}"
-    )
     return {
-        "bf16 on the CPU": no_bf16,
+        "bf16 on the CPU": "" if torch and _cpu_has_bf16(torch) else "the CPU has no instructions for it",
         "bf16 on the GPU": no_modern_gpu,
         "Triton kernels": no_gpu or ("" if _importable("triton") else "triton is not installed"),
         "flash attention with variable lengths": no_modern_gpu
@@ -86,6 +82,12 @@ def _fast_paths(torch: ModuleType | None, gpus: list[dict[str, Any]]) -> dict[st
         if _importable("compression.zstd") or _importable("zstandard")
         else "needs Python 3.14 or the zstandard package",
     }
+
+
+def _cpu_has_bf16(torch: ModuleType) -> bool:
+    from transduce.training.hardware import has_bf16  # what training itself asks
+
+    return has_bf16(torch.device("cpu"))
 
 
 def _import_torch() -> tuple[ModuleType | None, str]:

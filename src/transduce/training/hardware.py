@@ -8,7 +8,7 @@ import torch
 from transduce.config import ModelConfig, TrainingConfig
 from transduce.errors import UsageError
 
-# Dense bf16 products, summed in float32, in TFLOP/s, from NVIDIA's data sheets; the first name whose words are in the
+# Dense bf16 products, summed in float32, in TFLOP/s, as NVIDIA states them; the first name whose words are in the
 # device's own counts.
 PEAKS = {
     "GB200": 2500,
