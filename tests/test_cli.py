@@ -50,7 +50,7 @@ def test_help_answers_at_once():
 
 def test_help_names_every_verb():
     shown = run("--help").stdout
-    assert all(f"  {verb:7}  {summary}\n" in shown for verb, summary in cli.VERBS.items())
+    assert all(f"  {verb:9}  {summary}\n" in shown for verb, summary in cli.VERBS.items())
     assert "example: transduce " in shown
 
 

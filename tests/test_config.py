@@ -71,7 +71,11 @@ def test_the_defaults_are_the_papers_base_model():
             "freeze": [],
             "seed": 1,
         },
-        "search": {"beam": 4, "alpha": 0.6, "extra_tokens": 50},
+        "search": {
+            **{"beam": 4, "alpha": 0.6, "extra_tokens": 50, "max_tokens": None, "min_tokens": 0, "n_best": 1},
+            **{"stop": "exact", "no_repeat": None, "repetition_penalty": 1.0},
+            **{"sample": False, "temperature": 1.0, "top_k": None, "top_p": 1.0, "sample_seed": 1},
+        },
     }
 
 
@@ -153,6 +157,14 @@ def test_the_defaults_are_the_papers_base_model():
         (TrainingConfig, {"seed": -1}, "training.seed = -1 is out of range; use 0 or more"),
         (SearchConfig, {"beam": 0}, "search.beam = 0 is out of range; use 1 or more"),
         (SearchConfig, {"alpha": -0.1}, "search.alpha = -0.1 is out of range; use 0 or more"),
+        (SearchConfig, {"n_best": 5}, "search.n_best = 5 is more than search.beam = 4; use a beam of 5"),
+        (SearchConfig, {"temperature": 0.0}, "search.temperature = 0.0 is out of range; use more than 0"),
+        (SearchConfig, {"top_p": 1.5}, "search.top_p = 1.5 is out of range; use 1 or less"),
+        (
+            SearchConfig,
+            {"min_tokens": 9, "max_tokens": 5},
+            "search.min_tokens = 9 is more than search.max_tokens = 5",
+        ),
     ],
 )
 def test_impossible_values_are_refused(cls: type, values: dict[str, Any], message: str):

@@ -84,6 +84,8 @@ def test_the_other_commands_run(
 def test_the_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(folder)
     assert main(["prepare", "demo/numbers", "--builtin", "numbers"]) == 0
+    if not (folder / "demo/run/model").exists():  # which the commands above make, when they are run
+        assert main(["train", "demo/numbers", "--preset", "tiny", "--out", "demo/run", *SHORTER]) == 0
     capsys.readouterr()
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), {})

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import transduce
-from transduce.config import Config, ModelConfig
+from transduce.config import Config, ModelConfig, SearchConfig
 from transduce.errors import ConfigError
 from transduce.strict import (
     FromFlag,
@@ -90,7 +90,7 @@ def test_differences_change_only_what_they_name():
     changed = apply(Config(), {"model": {"layers": 4}, "search": {"alpha": 1}}, "mine.toml")
     assert to_dict(changed) == to_dict(Config()) | {
         "model": to_dict(ModelConfig(layers=4)),
-        "search": {"beam": 4, "alpha": 1.0, "extra_tokens": 50},
+        "search": to_dict(SearchConfig(alpha=1.0)),
     }
     assert type(changed.search.alpha) is float
 

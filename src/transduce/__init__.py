@@ -1,8 +1,8 @@
 """The Transformer of *Attention Is All You Need* as a complete translation system.
 
-    from transduce import DataSet
+    from transduce import Translator
 
-    data = DataSet.open("data/en-de")
+    print(Translator.load("runs/en-de").translate("Hello, world!"))
 
 Names are imported when first asked for, so that `import transduce` costs nothing.
 """
@@ -13,6 +13,8 @@ from transduce.version import __version__
 
 if TYPE_CHECKING:
     from transduce.config import Config
+    from transduce.decoding.options import Options, Request
+    from transduce.decoding.translator import Alternative, Sentence, Translation, Translator
     from transduce.errors import ConfigError, DataError, TransduceError, UsageError
     from transduce.model.saved import load_model
     from transduce.model.transformer import Transformer
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRESETS",
+    "Alternative",
     "Batch",
     "Batches",
     "Config",
@@ -32,10 +35,15 @@ __all__ = [
     "DataError",
     "DataSet",
     "Loader",
+    "Options",
     "PrepareConfig",
+    "Request",
+    "Sentence",
     "Subwords",
     "TransduceError",
     "Transformer",
+    "Translation",
+    "Translator",
     "UsageError",
     "__version__",
     "load_model",
@@ -44,6 +52,8 @@ __all__ = [
 
 _HOMES = {
     "transduce.config": ("Config",),
+    "transduce.decoding.options": ("Options", "Request"),
+    "transduce.decoding.translator": ("Alternative", "Sentence", "Translation", "Translator"),
     "transduce.errors": ("ConfigError", "DataError", "TransduceError", "UsageError"),
     "transduce.model.saved": ("load_model",),
     "transduce.model.transformer": ("Transformer",),

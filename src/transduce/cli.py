@@ -6,7 +6,6 @@ Results go to stdout, all else to stderr. Heavy imports stay inside the verbs, s
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from transduce.errors import TransduceError, UsageError, suggest
@@ -26,6 +25,8 @@ VERBS = {
     "inspect": "Show what a data set holds, and what was dropped from its corpus and why.",
     "train": "Train a model on a data set; stop and resume at any time.",
     "average": "Average the weights of checkpoints into one model.",
+    "translate": "Translate a file, a pipe, or what you type.",
+    "score": "Score translations against references, and tell whether systems differ by more than chance.",
     "presets": "List the paper's models, or print the settings of one as TOML.",
     "doctor": "Show what this machine has and can do, as a bug report needs it.",
 }
@@ -77,6 +78,10 @@ def run(argv: list[str]) -> int:
             return train(rest)
         case ["average", *rest]:
             average(rest)
+        case ["translate", *rest]:
+            translate(rest)
+        case ["score", *rest]:
+            score(rest)
         case ["presets", *rest]:
             presets(rest)
         case ["doctor", *rest]:
@@ -156,8 +161,7 @@ def train(argv: list[str]) -> int:
     parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
     add_settings(parser, Config)
     given, flags = parser.parse(argv)
-    if given.threads is not None and given.threads < 1:
-        raise UsageError(f"--threads {given.threads} is not positive")
+    _positive(given.threads, "--threads")
     if {"vocabulary", "source_vocabulary"} & flags.get("model", {}).keys():
         raise UsageError("the vocabulary is that of the data set; choose its size with: transduce prepare --subwords N")
     config = _resolve(get(given.preset).config, given.config, flags)
@@ -212,12 +216,149 @@ def average(argv: list[str]) -> None:
     print(f"{out}: the mean of {', '.join(folder.name for folder in folders)}")
 
 
+def translate(argv: list[str]) -> None:
+    """Load the model and translate lines, or answer a person at a terminal."""
+    from transduce.config import SearchConfig
+    from transduce.flags import add_settings
+
+    parser = _parser("translate", "RUN … [flags] < IN > OUT", "runs/base --precision int8 < news.en > news.de")
+    parser.add_argument("models", metavar="RUN", nargs="+", help="a run, a checkpoint or a model; several: an ensemble")
+    parser.add_argument("--input", metavar="FILE", help="text to translate (default standard input)")
+    parser.add_argument(
+        "--out", metavar="FILE", help="file of translations; if the job is killed, the same command goes on"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON: scores, alternatives, tokens")
+    parser.add_argument(
+        "--json-input",
+        action="store_true",
+        help="lines are JSON objects: text, and prefix, require, forbid for it alone",
+    )
+    parser.add_argument("--prefix", metavar="TEXT", default="", help="translations begin with this")
+    parser.add_argument(
+        "--require", metavar="TEXT", nargs="+", action="extend", default=[], help="translations contain these phrases"
+    )
+    parser.add_argument(
+        "--forbid",
+        metavar="TEXT",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="translations do not contain these phrases",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "float32", "bf16", "int8"],
+        default="auto",
+        help="arithmetic; int8 is the fastest on a CPU (default: float32 on a CPU, bf16 on a GPU that has it)",
+    )
+    parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
+    parser.add_argument(
+        "--engine",
+        choices=["auto", "native", "torch"],
+        default="auto",
+        help="what computes on a CPU: our own code, compiled once, or torch (default: our own where it can be)",
+    )
+    add_settings(parser, SearchConfig)
+    from transduce.decoding.options import Options
+
+    add_settings(parser, Options)
+    given, flags = parser.parse(argv)
+    _positive(given.threads, "--threads")
+
+    from transduce.decoding.run import Job, run_job
+
+    run_job(
+        Job(
+            models=[_path(model) for model in given.models],
+            input=_path(given.input) if given.input not in (None, "-") else None,
+            out=_path(given.out) if given.out not in (None, "-") else None,
+            json=given.json,
+            json_input=given.json_input,
+            prefix=given.prefix,
+            require=tuple(given.require),
+            forbid=tuple(given.forbid),
+            device=given.device,
+            precision=given.precision,
+            threads=given.threads,
+            engine=given.engine,
+            settings=flags,
+        )
+    )
+
+
+def score(argv: list[str]) -> None:
+    """Score systems, print the scores and write what was asked for."""
+    example = "out.de --reference newstest2014.de.xz --source newstest2014.en.xz --report scores.html"
+    parser = _parser("score", "HYP [HYP …] --reference REF [flags]", example)
+
+    def several(flag: str, name: str, text: str, **more: Any) -> None:
+        parser.add_argument(flag, metavar=name, nargs="+", action="extend", help=text, **more)
+
+    parser.add_argument(
+        "systems",
+        metavar="HYP",
+        nargs="+",
+        help="translations, one to a line; the others are compared with the first; - is standard input",
+    )
+    several("--reference", "REF", "references, one file or several", required=True)
+    parser.add_argument("--source", metavar="SRC", help="what was translated, for the report, --comet and --model")
+    several("--metrics", "NAME", "bleu chrf chrf++ ter exact paper (default all but chrf++)", default=[])
+    parser.add_argument(
+        "--language", metavar="CODE", help="of the references, for the paper's BLEU (default: by REF's name)"
+    )
+    parser.add_argument("--tokenize", metavar="NAME", help="sacreBLEU's tokenizer (default 13a, or that of zh, ja, ko)")
+    parser.add_argument("--lowercase", action="store_true", help="compare lower case")
+    parser.add_argument(
+        "--sentences", metavar="FILE", help="write each sentence's scores as JSON lines; - is standard output"
+    )
+    parser.add_argument("--report", metavar="FILE", help="write an HTML page with the best and worst sentences")
+    parser.add_argument("--examples", metavar="N", type=int, default=20, help="sentences in its lists (default 20)")
+    parser.add_argument("--samples", metavar="N", type=int, default=1000, help="resamples for p-values (default 1000)")
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=12345, help="of the resamples (default sacreBLEU's 12345)"
+    )
+    parser.add_argument("--comet", metavar="MODEL", help="a COMET model, such as Unbabel/wmt22-comet-da")
+    parser.add_argument("--model", metavar="RUN", help="a run or model, for the perplexity of the references")
+    parser.add_argument("--workers", metavar="N", type=int, help="processes (default: as many as help)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given, _ = parser.parse(argv)
+    _positive(given.workers, "--workers")
+
+    from transduce.scoring.score import ScoreRequest, publish, score
+
+    measure = None
+    if given.model:
+        from transduce.scoring.perplexity import measure_with
+
+        measure = measure_with(_path(given.model))
+    request = ScoreRequest(
+        systems=tuple(map(_path, given.systems)),
+        references=tuple(map(_path, given.reference)),
+        source=_path(given.source) if given.source else None,
+        metrics=tuple(given.metrics),
+        language=given.language,
+        tokenize=given.tokenize,
+        lowercase=given.lowercase,
+        samples=given.samples,
+        seed=given.seed,
+        comet=given.comet,
+        sentences=_path(given.sentences) if given.sentences else None,
+        report=_path(given.report) if given.report else None,
+        examples=given.examples,
+        workers=given.workers,
+        json=given.json,
+    )
+    publish(score(request, measure))
+
+
 def presets(argv: list[str]) -> None:
     """List the presets, or print one with a file and flags laid over it."""
     from transduce import strict
     from transduce.config import Config
     from transduce.flags import add_settings
     from transduce.presets import PRESETS, get
+    from transduce.tables import print_table
 
     parser = _parser("presets", "[NAME] [flags]", "big --model.layers 4 > mine.toml")
     parser.add_argument("name", metavar="NAME", nargs="?", help="preset to print; without it, all are listed")
@@ -236,7 +377,7 @@ def presets(argv: list[str]) -> None:
         _print_json([_preset_as_dict(preset) for preset in PRESETS.values()])
     else:
         header = ("name", "layers", "d_model", "d_ff", "heads", "d_k", "dropout", "parameters", "paper's", "summary")
-        _print_table(header, [_preset_row(preset) for preset in PRESETS.values()])
+        print_table(header, [_preset_row(preset) for preset in PRESETS.values()])
 
 
 def doctor(argv: list[str]) -> None:
@@ -273,6 +414,11 @@ def _parser(verb: str, usage: str, example: str) -> "Parser":
     return Parser(verb, summary=VERBS[verb], usage=usage, example=f"transduce {verb} {example}")
 
 
+def _positive(number: int | None, flag: str) -> None:
+    if number is not None and number < 1:
+        raise UsageError(f"{flag} {number} is not positive")
+
+
 def _path(text: str) -> "Path":
     from pathlib import Path
 
@@ -304,33 +450,3 @@ def _print_json(value: object) -> None:
     import json
 
     print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns, the first and the last flush left: with rich in a terminal, as aligned text elsewhere."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, collapse_padding=True)
-        *widths, _ = _widths([header, *rows])
-        # Only the last column gives way in a narrow terminal.
-        for column, (name, width) in enumerate(zip(header, widths)):
-            table.add_column(name, justify="right" if column else "left", min_width=width, no_wrap=True)
-        table.add_column(header[-1], no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        Console(markup=False, highlight=False).print(table)
-    else:
-        print("\n".join(_aligned([header, *rows])))
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    first, *middle, _ = _widths(rows)
-    for name, *cells, summary in rows:
-        line = [name.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, middle)), summary]
-        yield "  ".join(line).rstrip()
-
-
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows)]

@@ -236,10 +236,39 @@ class SearchConfig(Settings):
     """strength of the length penalty; 0 turns it off"""
     extra_tokens: int = 50
     """at most this many tokens more than the input"""
+    max_tokens: int | None = None
+    """at most this many tokens, however long the input is"""
+    min_tokens: int = 0
+    """at least this many tokens before the end"""
+    n_best: int = 1
+    """translations wanted of each sentence, the best first"""
+    stop: Literal["exact", "full"] = "exact"
+    """end when no open hypothesis can win any more (exact), or as soon as a beam of them has ended (full)"""
+    no_repeat: int | None = None
+    """never say the same so many tokens in a row twice"""
+    repetition_penalty: float = 1.0
+    """more than 1 makes tokens that were said before less probable (Keskar et al. 2019)"""
+    sample: bool = False
+    """draw translations at random instead of searching for the best; n_best of them"""
+    temperature: float = 1.0
+    """of samples: below 1 nearer to the most probable, above 1 farther from it"""
+    top_k: int | None = None
+    """of samples: among so many of the most probable tokens"""
+    top_p: float = 1.0
+    """of samples: among the most probable tokens that have this share of the probability together"""
+    sample_seed: int = 1
+    """of samples: the same seed draws the same translations"""
 
     def problems(self) -> Iterator[str]:
-        yield from self.at_least(1, "beam")
-        yield from self.at_least(0, "alpha", "extra_tokens")
+        yield from self.at_least(1, "beam", "n_best", "max_tokens", "no_repeat", "top_k")
+        yield from self.at_least(0, "alpha", "extra_tokens", "min_tokens", "sample_seed")
+        yield from self.above(0, "temperature", "repetition_penalty", "top_p")
+        if self.top_p > 1:
+            yield f"search.top_p = {self.top_p} is out of range; use 1 or less"
+        if self.n_best > self.beam >= 1 and not self.sample:
+            yield f"search.n_best = {self.n_best} is more than search.beam = {self.beam}; use a beam of {self.n_best}"
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            yield f"search.min_tokens = {self.min_tokens} is more than search.max_tokens = {self.max_tokens}"
 
 
 @dataclass(frozen=True, kw_only=True)

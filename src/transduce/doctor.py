@@ -85,7 +85,7 @@ def _fast_paths(torch: ModuleType | None, gpus: list[dict[str, Any]]) -> dict[st
 
 
 def _cpu_has_bf16(torch: ModuleType) -> bool:
-    from transduce.training.hardware import has_bf16  # what training itself asks
+    from transduce.model.device import has_bf16  # what training itself asks
 
     return has_bf16(torch.device("cpu"))
 

@@ -3,6 +3,7 @@
 TransduceError            exit code 1: something given to transduce is wrong
 ├── DataError             a corpus, a data set or a file in it
 ├── ConfigError           a setting: its key, its type or its value
+├── NativeError           kernels/native.py: code that cannot be compiled on this machine
 └── UsageError            exit code 2: the command line itself
 
 Messages say what was found, what was wanted and what to do, and name the file, line or key.

@@ -1,14 +1,21 @@
 """BLEU is sacreBLEU's own, with its signature."""
 
+import builtins
+import logging
 from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.error import URLError
 
 import pytest
 import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sacrebleu.tokenizers import tokenizer_spm
 
-from transduce.errors import DataError
-from transduce.scoring.bleu import corpus_bleu
+from transduce.errors import DataError, TransduceError, UsageError
+from transduce.scoring.bleu import TOKENIZER_OF, corpus_bleu
 
 WORDS = st.sampled_from(["the", "cat", "Cat", "sat.", "on", "mats", "1,000.5", "»so«", "猫", ""])
 SENTENCES = st.lists(WORDS, max_size=9).map(" ".join)
@@ -19,6 +26,22 @@ SENTENCES = st.lists(WORDS, max_size=9).map(" ".join)
 def test_the_score_is_sacrebleus(pairs: list[tuple[str, str]]):
     translations, references = [one for one, _ in pairs], [other for _, other in pairs]
     assert corpus_bleu(translations, references).score == sacrebleu.corpus_bleu(translations, [references]).score
+
+
+@given(
+    st.lists(st.tuples(SENTENCES, SENTENCES, SENTENCES), min_size=1, max_size=6),
+    st.sampled_from(["13a", "intl", "zh", "char", "none"]),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_the_options_are_sacrebleus(triples: list[tuple[str, str, str]], tokenize: str, lowercase: bool):
+    translations, one, other = ([triple[place] for triple in triples] for place in range(3))
+    metric = sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase)
+    score = metric.corpus_score(translations, [one, other]).score
+    assert corpus_bleu(translations, one, other, tokenize=tokenize, lowercase=lowercase) == (
+        score,
+        str(metric.get_signature()),
+    )
 
 
 def test_a_corpus_is_scored_as_a_whole():
@@ -41,6 +64,8 @@ def test_the_signature_says_which_bleu_it_is():
     assert signature == str(metric.get_signature())
     assert f"version:{version('sacrebleu')}" in signature.split("|")
     assert {"nrefs:1", "case:mixed", "tok:13a", "smooth:exp"} <= set(signature.split("|"))
+    other = corpus_bleu(["a b"], ["a b"], ["a c"], ["a d"], tokenize="char", lowercase=True).signature
+    assert {"nrefs:3", "case:lc", "tok:char"} <= set(other.split("|"))
 
 
 def test_nothing_is_left_out_of_a_score_unseen():
@@ -48,7 +73,64 @@ def test_nothing_is_left_out_of_a_score_unseen():
         DataError, match=r"there are 1 translations and 2 references; BLEU wants one reference for each"
     ):
         corpus_bleu(["a"], ["a", "b"])
+    with pytest.raises(DataError, match=r"there are 1 translations and 2 references"):
+        corpus_bleu(["a"], ["a"], ["a", "b"])
     with pytest.raises(DataError, match=r"there are 1,200 translations and 0 references"):
         corpus_bleu(["a"] * 1200, [])
+    with pytest.raises(DataError, match=r"there are 1 translations and 0 references"):
+        corpus_bleu(["a"])
     with pytest.raises(DataError, match="there are no translations to score"):
         corpus_bleu([], [])
+
+
+def test_the_tokenizer_of_a_language_is_sacrebleus_choice():
+    for language, tokenize in TOKENIZER_OF.items():
+        assert sacrebleu.BLEU._TOKENIZER_MAP[language] == tokenize
+    assert set(TOKENIZER_OF) == set(sacrebleu.BLEU._TOKENIZER_MAP)
+
+
+def test_an_unknown_tokenizer_is_named():
+    with pytest.raises(UsageError, match=r"^unknown tokenizer 13b; did you mean 13a\?$"):
+        corpus_bleu(["a"], ["a"], tokenize="13b")
+    with pytest.raises(UsageError, match=r"^unknown tokenizer xyzzy; choose among 13a, char, "):
+        corpus_bleu(["a"], ["a"], tokenize="xyzzy")
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_a_tokenizer_without_its_package_says_what_to_install(language: str, monkeypatch: pytest.MonkeyPatch):
+    module = __import__(f"sacrebleu.tokenizers.tokenizer_{language}_mecab", fromlist=["MeCab"])
+    monkeypatch.setattr(module, "MeCab", None)  # as it is where the package is not installed
+    with pytest.raises(
+        TransduceError,
+        match=rf"the tokenizer {language}-mecab needs .*; pip install 'sacrebleu\[{language}\]', or choose",
+    ):
+        corpus_bleu(["a"], ["a"], tokenize=f"{language}-mecab")
+
+
+def test_a_tokenizer_that_cannot_be_downloaded_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise URLError("no network")
+
+    monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(tokenizer_spm, "download_file", refuse)
+    with pytest.raises(TransduceError, match=r"flores200 reads a subword model .* downloads once.*no network.*13a"):
+        corpus_bleu(["a"], ["a"], tokenize="flores200")
+
+
+def test_a_subword_tokenizer_without_sentencepiece_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    original = builtins.__import__
+
+    def missing(name: str, *arguments: Any) -> ModuleType:
+        if name == "sentencepiece":
+            raise ImportError(name)
+        return original(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(TransduceError, match="pip install 'sentencepiece'"):
+        corpus_bleu(["a"], ["a"], tokenize="flores200")
+
+
+def test_sacrebleu_does_not_guess_aloud(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        corpus_bleu(["a b ."] * 200, ["a b ."] * 200)
+    assert not caplog.records

@@ -11,16 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from transduce.config import ModelConfig, TrainingConfig
 from transduce.errors import UsageError
+from transduce.model import device as devices
+from transduce.model.device import choose_device, choose_threads, has_bf16
 from transduce.model.transformer import Transformer
 from transduce.training import hardware
-from transduce.training.hardware import (
-    choose_device,
-    compiles,
-    has_bf16,
-    peak_rate,
-    training_work,
-    uses_bf16,
-)
+from transduce.training.hardware import compiles, peak_rate, training_work, uses_bf16
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda", 0), torch.device("mps")
 Patch = pytest.MonkeyPatch
@@ -101,11 +96,11 @@ def test_gpus_have_bf16_from_ampere_on(monkeypatch: Patch, capability: tuple[int
 )
 def test_cpus_have_bf16_where_they_have_its_instructions(monkeypatch: Patch, instructions: Any, there: bool):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: instructions)
-    hardware._cpu_has_bf16.cache_clear()
+    devices._cpu_has_bf16.cache_clear()
     try:
         assert uses_bf16(TrainingConfig(), CPU) is there
     finally:
-        hardware._cpu_has_bf16.cache_clear()
+        devices._cpu_has_bf16.cache_clear()
     assert uses_bf16(TrainingConfig(precision="bf16"), CPU)
     assert not uses_bf16(TrainingConfig(precision="float32"), CPU)
     assert not uses_bf16(TrainingConfig(), MPS)
@@ -238,5 +233,5 @@ def test_the_base_model_needs_about_six_operations_a_weight_and_token():
 def test_small_models_are_computed_on_one_thread(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 12)
     small, large = ModelConfig(d_model=255, heads=1, positions="learned"), ModelConfig(d_model=256)
-    assert [hardware.choose_threads(model, None) for model in (small, large)] == [1, 12]
-    assert [hardware.choose_threads(model, 3) for model in (small, large)] == [3, 3]
+    assert [choose_threads(model, None) for model in (small, large)] == [1, 12]
+    assert [choose_threads(model, 3) for model in (small, large)] == [3, 3]

@@ -1,87 +1,338 @@
-"""Search for the most probable translation: greedy, the best token at each step."""
+"""Search for translations: greedy, beam, samples, under rules; sentences leave when they are done and others join."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from transduce.config import ModelConfig
-from transduce.decoding.cache import Cache
-from transduce.errors import DataError
-from transduce.model.transformer import Transformer
+from transduce.config import ModelConfig, SearchConfig
+from transduce.decoding.beams import Beams, Hypothesis
+from transduce.decoding.engine import Engine, Lines, Runs
+from transduce.decoding.phrases import Phrases
+from transduce.decoding.rules import Rule, Spellings, make_rules, penalise_repetition
+from transduce.decoding.sampling import draw, make_key, random_numbers
+from transduce.errors import ConfigError, DataError
 from transduce.text.subwords import BEGIN, END, PAD
 
-# Sentences translated together: their sources and the longest translations they may get have so many tokens at most.
-BATCH_TOKENS = 1 << 15
+# Sentences searched for in the same room are at least this share of the longest, so that its memory is well used.
+SIMILAR = 0.5
+# New sentences join when so large a share of the slots is free: encoding a few at a time costs nearly as much as many.
+JOIN = 0.25
+# Steps that are taken before anybody looks which sentences are done, where looking makes the device wait.
+STEPS = 4
 
 
-@torch.inference_mode()
-def greedy(
-    model: Transformer,
-    source: Int[Tensor, " source"],
-    source_offsets: Int[Tensor, " sentences+1"],
-    longest: Int[Tensor, " sentences"],
-) -> list[np.ndarray]:
-    """Translate each sentence token by token, up to its end (left out) or to the longest it may become."""
-    memory = model.encode(source, source_offsets)
-    capacity = int(longest.max())
-    cache = Cache(model, memory, source_offsets, capacity)
-    sentences = len(longest)
-    outputs = torch.full((sentences, capacity), END, dtype=torch.int32, device=source.device)
-    open_rows = torch.arange(sentences, device=source.device)
-    tokens = torch.full((sentences,), BEGIN, dtype=torch.int32, device=source.device)
-    for step in range(capacity):
-        logits = cache.advance(tokens)
-        logits[:, [PAD, BEGIN]] = -torch.inf  # never said in training
-        tokens = logits.argmax(-1).int()
-        outputs[open_rows, step] = tokens
-        going = (tokens != END) & (step + 1 < longest[open_rows])
-        rows = going.nonzero()[:, 0]
-        if len(rows) == 0:
-            break
-        if len(rows) < len(open_rows):
-            cache.select(rows)
-            open_rows, tokens = open_rows[rows], tokens[rows]
-    return [_until_end(row) for row in outputs.cpu().numpy()]
+@dataclass(frozen=True)
+class Task:
+    """A sentence to translate, as tokens with its end, and what its translation must and must not say."""
+
+    source: Int[np.ndarray, " source"]
+    prefix: Sequence[int] = ()
+    phrases: Sequence[Sequence[int]] = ()
+    """tokens that the translation must contain, each in this order"""
+    forbidden: Sequence[str] = ()
+    """words and phrases it must not contain"""
+    max_tokens: int | None = None
+    """the longest it may become, where that is not the settings' to say"""
 
 
-def greedy_all(model: Transformer, sources: Sequence[np.ndarray | list[int]], extra_tokens: int) -> list[np.ndarray]:
-    """Translate any number of sentences, given as tokens with their ends, in batches of similar length."""
-    _check_lengths(sources, model.config)
-    outputs: list[np.ndarray] = [np.empty(0, np.int32)] * len(sources)
-    order = sorted(range(len(sources)), key=lambda place: len(sources[place]), reverse=True)
+def search(
+    engine: Engine,
+    tasks: Sequence[Task],
+    config: SearchConfig,
+    pieces: Sequence[str] = (),
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Yield each sentence's number and translations, the best first, in the order in which they are found.
+
+    `pieces` are the target's subwords as text, which rules about words need.
+    """
+    limits = [_limit(task, config, engine.config) for task in tasks]
+    _check_lengths(tasks, engine.config)
+    if config.sample and any(task.phrases for task in tasks):
+        raise ConfigError(
+            "search.sample = true draws at random, and phrases that must be said are searched for; use one"
+        )
+    spellings = Spellings(pieces if any(task.forbidden for task in tasks) else ())
+    # The longest first: what needs the most memory fails, if it must, at the beginning.
+    order = sorted(
+        range(len(tasks)),
+        key=lambda number: (bool(tasks[number].phrases), -len(tasks[number].source)),
+    )
     first = 0
     while first < len(order):
-        many = max(1, BATCH_TOKENS // (2 * len(sources[order[first]]) + extra_tokens))
-        chosen = order[first : first + many]
-        first += many
-        lengths = torch.tensor([len(sources[place]) for place in chosen])
-        longest = lengths + extra_tokens
-        if model.config.positions == "learned":
-            longest = longest.clamp(max=model.config.max_positions)
-        row = torch.from_numpy(np.concatenate([sources[place] for place in chosen]).astype(np.int32))
-        offsets = torch.cat((torch.zeros(1, dtype=torch.int64), lengths.cumsum(0))).int()
-        device = model.device
-        translations = greedy(model, row.to(device), offsets.to(device), longest.to(device))
-        for place, translation in zip(chosen, translations):
-            outputs[place] = translation
-    return outputs
+        longest = tasks[order[first]]
+        last = first + 1
+        while last < len(order) and _go_together(longest, tasks[order[last]]):
+            last += 1
+        some = order[first:last]
+        room = _Room(
+            engine,
+            [tasks[number] for number in some],
+            [limits[number] for number in some],
+            config,
+            spellings,
+        )
+        try:
+            for number, found in room.search():
+                yield order[first + number], found
+        finally:
+            room.lines.close()
+        first = last
 
 
-def _check_lengths(sources: Sequence[np.ndarray | list[int]], config: ModelConfig) -> None:
-    assert all(len(source) for source in sources)  # the shortest sentence is an end
+def search_all(
+    engine: Engine,
+    tasks: Sequence[Task],
+    config: SearchConfig,
+    pieces: Sequence[str] = (),
+) -> list[list[Hypothesis]]:
+    """The translations of each sentence, in the order of the sentences."""
+    found = dict(search(engine, tasks, config, pieces))
+    return [found[number] for number in range(len(tasks))]
+
+
+def _go_together(longest: Task, other: Task) -> bool:
+    return len(other.source) >= SIMILAR * len(longest.source) and bool(other.phrases) == bool(longest.phrases)
+
+
+def _limit(task: Task, config: SearchConfig, model: ModelConfig) -> int:
+    """The most tokens a translation may have, its end counted."""
+    limits = [
+        len(task.source) + config.extra_tokens,
+        config.max_tokens,
+        task.max_tokens,
+    ]
+    if model.positions == "learned":
+        limits.append(model.max_positions)
+    return max(1, min(limit for limit in limits if limit is not None))
+
+
+def _check_lengths(tasks: Sequence[Task], config: ModelConfig) -> None:
+    assert all(len(task.source) for task in tasks)  # the shortest sentence is an end
     known = config.max_positions
-    long = [number for number, source in enumerate(sources, 1) if len(source) > known]
+    long = [number for number, task in enumerate(tasks, 1) if len(task.source) > known]
     if long and config.positions == "learned":
         others = f" (and {len(long) - 1:,} more like it)" if len(long) > 1 else ""
         raise DataError(
-            f"sentence {long[0]:,} has {len(sources[long[0] - 1]):,} tokens{others}, and the model has learned "
+            f"sentence {long[0]:,} has {len(tasks[long[0] - 1].source):,} tokens{others}, and the model has learned "
             f"positions for {known:,} (model.max_positions); split long sentences before translating them"
         )
 
 
-def _until_end(tokens: np.ndarray) -> np.ndarray:
-    ends = np.flatnonzero(tokens == END)
-    return tokens[: ends[0]] if len(ends) else tokens
+@dataclass
+class _Sentence:
+    """A sentence while it is searched for."""
+
+    number: int
+    task: Task
+    rules: list[Rule]
+    phrases: Phrases | None
+    key: bytes
+    said: list[list[int]] = field(default_factory=list)  # by each line; kept where something asks for it
+
+
+class _Room:
+    """Sentences of similar length, as many at a time as there are slots."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tasks: Sequence[Task],
+        limits: Sequence[int],
+        config: SearchConfig,
+        spellings: Spellings,
+    ):
+        self.config, self.spellings = config, spellings
+        self.beam = config.n_best if config.sample else config.beam
+        self.waiting = deque(zip(range(len(tasks)), tasks, limits))
+        source, target = max(len(task.source) for task in tasks), max(limits)
+        many = max(
+            1,
+            min(
+                len(tasks),
+                engine.rows // self.beam,
+                engine.tokens // (source + self.beam * target),
+            ),
+        )
+        self.slots: list[_Sentence | None] = [None] * many
+        self.lines: Lines = engine.open(many, self.beam, source, target)
+        self.watches = bool(config.no_repeat or config.repetition_penalty != 1) or any(
+            task.phrases or task.forbidden for task in tasks
+        )
+        self.ruled = self.watches or config.sample or any(task.prefix for task in tasks)
+        self.runs = self.lines if isinstance(self.lines, Runs) and not self.ruled else None
+        if self.runs:
+            self.beams = self.runs.beams_for(config)
+        else:
+            self.beams = Beams(many, target, config, engine.device, 0 if self.ruled else config.min_tokens)
+        self.k = min(self.beams.candidates, engine.config.vocabulary)
+        shape = (many, self.beam, self.k)
+        self.values = torch.zeros(shape, device=engine.device)
+        self.tokens = torch.zeros(shape, dtype=torch.int32, device=engine.device)
+
+    def search(self) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Search until no sentence waits and none is open."""
+        while self.waiting or any(self.slots):
+            with torch.inference_mode():
+                self._admit()
+                open_slots = np.flatnonzero([sentence is not None for sentence in self.slots])
+                self.runs.run(STEPS) if self.runs else self._step(open_slots)
+                found = self._collect(open_slots)
+            yield from found
+
+    def _admit(self) -> None:
+        free = [slot for slot, sentence in enumerate(self.slots) if sentence is None]
+        if not self.waiting or len(free) < min(len(self.waiting), max(1, JOIN * len(self.slots))):
+            return
+        joining = [self.waiting.popleft() for _ in range(min(len(free), len(self.waiting)))]
+        free = free[: len(joining)]
+        self.lines.admit(
+            free,
+            [np.ascontiguousarray(task.source, np.int32) for _, task, _ in joining],
+        )
+        self.beams.begin(free, [limit for _, _, limit in joining])
+        for slot, (number, task, _) in zip(free, joining):
+            rules = make_rules(self.config, task.prefix, task.forbidden, self.spellings) if self.ruled else []
+            phrases = Phrases(task.phrases) if task.phrases else None
+            key = make_key(np.asarray(task.source), self.config.sample_seed)
+            self.slots[slot] = _Sentence(number, task, rules, phrases, key, [[] for _ in range(self.beam)])
+
+    def _step(self, slots: Int[np.ndarray, " open"]) -> None:
+        beams = self.beams
+        open_next, open_parents = (
+            beams.next.cpu().numpy()[slots],
+            beams.parents.cpu().numpy()[slots],
+        )
+        logits = self.lines.advance(slots, open_next, open_parents)
+        sentences = [sentence for slot in slots if (sentence := self.slots[slot])]
+        normaliser = self._rule(slots, sentences, logits)
+        if sentences[0].phrases:
+            self._choose_with_phrases(slots, sentences, logits, normaliser)
+        elif self.config.sample:
+            self._draw(slots, sentences, logits, normaliser)
+        else:
+            values, tokens = self.lines.best(logits, self.k, normaliser)
+            if len(slots) == len(self.slots):
+                beams.choose(values.view_as(self.values), tokens.view_as(self.tokens))
+            else:
+                index = torch.from_numpy(slots).to(values.device)
+                self.values[index] = values.unflatten(0, (-1, self.beam))
+                self.tokens[index] = tokens.unflatten(0, (-1, self.beam))
+                beams.choose(self.values, self.tokens)
+        if self.watches:
+            new, parents = beams.next.cpu().numpy(), beams.parents.cpu().numpy()
+            for slot, sentence in zip(slots, sentences):
+                sentence.said = [
+                    [*sentence.said[parent], token] for parent, token in zip(parents[slot].tolist(), new[slot].tolist())
+                ]
+
+    def _rule(self, slots: np.ndarray, sentences: list[_Sentence], logits: Tensor) -> Tensor | None:
+        """Apply the rules, and return the normaliser of the logits before them; nothing if there are none."""
+        each = logits.unflatten(0, (-1, self.beam)).unbind()
+        said = [self._said(sentence) for sentence in sentences] if self.watches else []
+        if self.config.repetition_penalty != 1:
+            for rows, tokens in zip(each, said):
+                penalise_repetition(rows, tokens, self.config.repetition_penalty)
+        if not (self.config.sample or any(sentence.rules or sentence.phrases for sentence in sentences)):
+            return None
+        normaliser = self.lines.normaliser(logits).clone()
+        lengths = self.beams.length.tolist()
+        for place, (slot, sentence) in enumerate(zip(slots, sentences)):
+            # Some rules ask only how much was said.
+            tokens = said[place] if self.watches else np.empty((self.beam, lengths[slot]), np.int64)
+            for rule in sentence.rules:
+                rule.forbid(each[place], tokens)
+        return normaliser
+
+    def _said(self, sentence: _Sentence) -> np.ndarray:
+        return np.array(sentence.said, np.int64).reshape(self.beam, -1)
+
+    def _draw(
+        self,
+        slots: np.ndarray,
+        sentences: list[_Sentence],
+        logits: Tensor,
+        normaliser: Tensor | None,
+    ) -> None:
+        """Let each line say a token drawn at random; those that draw their end have ended."""
+        beams = self.beams
+        assert normaliser is not None
+        logits[:, [PAD, BEGIN]] = -torch.inf
+        lengths = beams.length.tolist()
+        numbers = [
+            number
+            for slot, sentence in zip(slots, sentences)
+            for number in random_numbers(sentence.key, lengths[slot], self.beam)
+        ]
+        drawn = draw(logits, torch.tensor(numbers, dtype=torch.float64), self.config)
+        gained = logits.gather(1, drawn[:, None]).flatten() - normaliser
+        index = torch.from_numpy(slots).to(logits.device)
+        tokens = torch.full_like(beams.next, END)
+        tokens[index] = drawn.int().view(-1, self.beam)
+        sums = beams.scores.clone()
+        sums[index] += gained.view(-1, self.beam)
+        lines = torch.arange(self.beam, device=index.device).repeat(len(self.slots), 1)
+        ends = tokens == END
+        beams.end(sums.masked_fill(~ends, -torch.inf), lines)
+        beams.go_on(sums.masked_fill(ends, -torch.inf), lines, tokens)
+
+    def _choose_with_phrases(
+        self,
+        slots: np.ndarray,
+        sentences: list[_Sentence],
+        logits: Tensor,
+        normaliser: Tensor | None,
+    ) -> None:
+        beams, shape = self.beams, (len(self.slots), self.beam)
+        assert normaliser is not None
+        log_probabilities = (logits - normaliser[:, None]).view(len(slots), self.beam, -1)
+        tokens = log_probabilities.topk(self.k).indices.cpu().numpy()
+        known, scores = log_probabilities.cpu().numpy(), beams.scores.cpu().numpy()
+        last = (beams.length + 1 == beams.limit).tolist()
+        sums, new_scores = (
+            np.full(shape, -np.inf, np.float32),
+            np.full(shape, -np.inf, np.float32),
+        )
+        ended_lines, parents = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        new = np.full(shape, END, np.int32)
+        for place, (slot, sentence) in enumerate(zip(slots, sentences)):
+            assert sentence.phrases
+            step = sentence.phrases.choose(
+                sentence.said,
+                scores[slot],
+                known[place],
+                tokens[place],
+                last=last[slot],
+            )
+            for line, (score, parent, _) in enumerate(step.ended):
+                sums[slot, line], ended_lines[slot, line] = score, parent
+            for line, (score, parent, token) in enumerate(step.going):
+                new_scores[slot, line], parents[slot, line], new[slot, line] = (
+                    score,
+                    parent,
+                    token,
+                )
+        device = beams.scores.device
+        beams.end(torch.from_numpy(sums).to(device), torch.from_numpy(ended_lines).to(device))
+        beams.go_on(*(torch.from_numpy(part).to(device) for part in (new_scores, parents, new)))
+
+    def _collect(self, slots: Int[np.ndarray, " open"]) -> list[tuple[int, list[Hypothesis]]]:
+        done = slots[self.beams.done.cpu().numpy()[slots]].tolist()
+        if not done:
+            return []
+        numbers = [sentence.number for slot in done if (sentence := self.slots[slot])]
+        for slot in done:
+            self.slots[slot] = None
+        return list(zip(numbers, self.beams.results(done)))
+
+
+def greedy_all(
+    engine: Engine, sources: Sequence[Int[np.ndarray, " source"]], config: SearchConfig
+) -> list[Int[np.ndarray, " target"]]:
+    """Translate by the best token at each step."""
+    greedy = replace(config, beam=1, n_best=1, sample=False)
+    return [found[0].tokens for found in search_all(engine, [Task(source) for source in sources], greedy)]

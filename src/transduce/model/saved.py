@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from transduce import strict
 from transduce.config import Config
@@ -182,6 +183,21 @@ def _is_best(folder: Path) -> bool:
     return False
 
 
+class _Undrawn(TorchFunctionMode):
+    """Leaves new weights as they are: what draws them is passed over."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if (
+            func in (Tensor.normal_, Tensor.uniform_, Tensor.fill_, Tensor.zero_)
+            or getattr(func, "__module__", "") == nn.init.__name__
+        ):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 def load_model(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
     """Load a model from its folder, a checkpoint or a run."""
     folder = find_model(Path(path))
@@ -189,15 +205,25 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
     if damage := find_damage(folder, manifest):
         raise DataError(f"{damage}; the model is damaged")
     config = read_config(folder)
-    model = Transformer(config.model)
+    with torch.device("meta"), _Undrawn():  # no memory and no random numbers for weights that are there already
+        model = Transformer(config.model)
     weights = read_tensors(folder / WEIGHTS)
-    fill(model, weights, str(folder / WEIGHTS))
+    check_weights(model, weights, str(folder / WEIGHTS))
+    model.load_state_dict(weights, assign=True)
     subwords = read_subwords(folder, manifest)
     return Loaded(folder, config, model.to(device).eval(), subwords, manifest["about"])
 
 
 def fill(model: Transformer, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Put weights into a model; any that are missing, left over or of another shape are named."""
+    """Put weights into a model."""
+    check_weights(model, weights, origin)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+
+
+def check_weights(model: Transformer, weights: Mapping[str, Tensor], origin: str) -> None:
+    """Refuse weights that are not the model's: any that are missing, left over or of another shape are named."""
     own = dict(model.named_parameters())
     problems = [f"{name} is missing" for name in own.keys() - weights.keys()]
     problems += [f"{name} is not in the model" for name in weights.keys() - own.keys()]
@@ -208,6 +234,3 @@ def fill(model: Transformer, weights: Mapping[str, Tensor], origin: str) -> None
     ]
     if problems:
         raise DataError("\n".join(f"{origin}: {problem}" for problem in sorted(problems)))
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(weights[name])

@@ -1,9 +1,17 @@
 """BLEU by sacreBLEU, with the signature that says which BLEU it is."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from transduce.errors import DataError
+from transduce.errors import DataError, TransduceError, UsageError, suggest
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+
+DEFAULT_TOKENIZER = "13a"
+# As sacreBLEU chooses where it knows the language.
+TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 
 class Bleu(NamedTuple):
@@ -13,18 +21,46 @@ class Bleu(NamedTuple):
     signature: str
 
 
-def corpus_bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
-    """Score translations of a whole set against one reference each."""
+def corpus_bleu(
+    translations: Sequence[str],
+    *references: Sequence[str],
+    tokenize: str = DEFAULT_TOKENIZER,
+    lowercase: bool = False,
+) -> Bleu:
+    """Score translations of a whole set against one or more references each."""
     # sacreBLEU would score as many as there are of both.
-    if len(translations) != len(references):
-        raise DataError(
-            f"there are {len(translations):,} translations and {len(references):,} references; "
-            "BLEU wants one reference for each translation"
-        )
+    for some in references or ([],):
+        if len(translations) != len(some):
+            raise DataError(
+                f"there are {len(translations):,} translations and {len(some):,} references; "
+                "BLEU wants one reference for each translation"
+            )
     if not translations:
         raise DataError("there are no translations to score; BLEU wants one or more")
+    metric = make_bleu(tokenize, lowercase=lowercase)
+    score = metric.corpus_score(list(translations), [list(some) for some in references]).score
+    return Bleu(score, str(metric.get_signature()))
+
+
+def make_bleu(tokenize: str, *, lowercase: bool, effective_order: bool = False) -> "BLEU":
+    """Return sacreBLEU's metric with one of its tokenizers, or say what that tokenizer needs."""
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU()
-    score = metric.corpus_score(list(translations), [list(references)]).score
-    return Bleu(score, str(metric.get_signature()))
+    if tokenize not in BLEU.TOKENIZERS:
+        known = sorted(BLEU.TOKENIZERS)
+        remedy = suggest(tokenize, known) or f"; choose among {', '.join(known)}"
+        raise UsageError(f"unknown tokenizer {tokenize}{remedy}")
+    try:
+        # `force` silences a guess about tokenised text that sacreBLEU would repeat for each part of a set.
+        return BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=effective_order, force=True)
+    except OSError as error:
+        raise TransduceError(
+            f"the tokenizer {tokenize} reads a subword model that sacreBLEU downloads once, and that failed ({error}); "
+            f"connect to the network, or choose a tokenizer that is built in: 13a, intl, zh, char"
+        ) from error
+    except (RuntimeError, ImportError) as error:
+        package = PACKAGES.get(tokenize, "sentencepiece")
+        raise TransduceError(
+            f"the tokenizer {tokenize} needs a package that is not installed; pip install '{package}', "
+            f"or choose a tokenizer that is built in: 13a, intl, zh, char"
+        ) from error

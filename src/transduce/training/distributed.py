@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from transduce.training.hardware import choose_device
+from transduce.model.device import choose_device
 from transduce.training.loss import Objective
 
 T = TypeVar("T")

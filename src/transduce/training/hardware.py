@@ -1,12 +1,11 @@
-"""What the training runs on: the device, its arithmetic, and how much of its peak rate is used."""
+"""How training uses its device: the arithmetic, whether it compiles, how much of the peak rate is used."""
 
 import re
-from functools import cache
 
 import torch
 
 from transduce.config import ModelConfig, TrainingConfig
-from transduce.errors import UsageError
+from transduce.model.device import has_bf16
 
 # Dense bf16 products, summed in float32, in TFLOP/s, as NVIDIA states them; the first name whose words are in the
 # device's own counts.
@@ -33,49 +32,6 @@ PEAKS = {
 }
 # Words that make it another device than the name alone, or a slice of one.
 _OTHER = re.compile(r"\b(D|Laptop|MIG|SUPER|Ti)\b")
-
-SMALLEST_SHARED = 256  # d_model from which on threads share the work (docs/log.md)
-
-
-def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device asked for, or the best there is for `auto`; one GPU for each process of a machine."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"--device {name} is not known; use auto, cpu, cuda, cuda:1 or mps") from None
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device.type):
-        raise UsageError(f"--device {name} is not there; `transduce doctor` shows what this machine has")
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", local_rank)
-    if device.type == "cuda" and device.index >= torch.cuda.device_count():
-        raise UsageError(f"--device {device} is not there; this machine has {torch.cuda.device_count()} GPUs")
-    return device
-
-
-def choose_threads(model: ModelConfig, given: int | None) -> int:
-    """How many threads compute on a CPU: as given, or one for small models, whose threads would mostly wait."""
-    return given or (torch.get_num_threads() if model.d_model >= SMALLEST_SHARED else 1)
-
-
-def has_bf16(device: torch.device) -> bool:
-    """Whether bf16 products are faster than float32 ones there."""
-    match device.type:
-        case "cuda":
-            return torch.cuda.get_device_capability(device) >= (8, 0)
-        case "cpu":
-            return _cpu_has_bf16()
-        case _:
-            return False
-
-
-@cache
-def _cpu_has_bf16() -> bool:
-    # torch knows of the instructions it would use itself; the names are those of x86 and ARM.
-    found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return any(found.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16"))
 
 
 def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:

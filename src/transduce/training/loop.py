@@ -221,6 +221,7 @@ def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
         "best": better,
         "interrupted": interrupted,
         "data": {name: run.data.manifest[name] for name in ("fingerprint", "made_from")},
+        "unicode": run.data.manifest["config"]["clean"]["unicode"],
     }
     try:
         run.checkpoints.save(state, run.config, run.data.subwords, about, run.processes.rank)

@@ -15,6 +15,7 @@ from transduce.config import Config, ModelConfig
 from transduce.disk import LOCK, lock, write_json
 from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model import saved
+from transduce.model.device import choose_threads
 from transduce.model.transformer import Transformer
 from transduce.progress import format_seconds
 from transduce.text.batches import Batches
@@ -24,7 +25,7 @@ from transduce.training.checkpoint import Checkpoints, State, rank_score, restor
 from transduce.training.curve import write_curve
 from transduce.training.distributed import Processes, join_processes
 from transduce.training.events import EventFile
-from transduce.training.hardware import choose_threads, compiles, peak_rate, uses_bf16
+from transduce.training.hardware import compiles, peak_rate, uses_bf16
 from transduce.training.live import Live, format_count, show_training
 from transduce.training.loop import Run, score, train
 from transduce.training.loss import Objective
@@ -350,7 +351,8 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
     if not candidates:
         raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
     _, name, folders = min(candidates, key=lambda candidate: candidate[0])
-    about = {"made_from": [folder.name for folder in folders], "what": name}
+    unicode = run.data.manifest["config"]["clean"]["unicode"]
+    about = {"made_from": [folder.name for folder in folders], "what": name, "unicode": unicode}
     saved.save_model(run.folder / MODEL, run.config, mean_weights(folders), run.data.subwords, about)
     return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from transduce.config import BatchConfig, Config
+from transduce.decoding.engine import TorchEngine
 from transduce.decoding.search import greedy_all
 from transduce.model.transformer import Transformer
 from transduce.scoring.bleu import Bleu, corpus_bleu
@@ -67,6 +68,7 @@ def _whole_batches(data: DataSet, config: BatchConfig) -> BatchConfig:
 
 def _bleu(model: Transformer, data: DataSet, config: Config) -> Bleu:
     pairs = range(min(data.dev.pairs, config.training.bleu_sentences))
-    outputs = greedy_all(model, [data.dev.tokens("source", pair) for pair in pairs], config.search.extra_tokens)
+    sources = [data.dev.tokens("source", pair) for pair in pairs]
+    outputs = greedy_all(TorchEngine(model), sources, config.search)
     translations = [data.subwords["target"].decode(output) for output in outputs]
     return corpus_bleu(translations, [data.text("dev", "target", pair) for pair in pairs])

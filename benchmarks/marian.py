@@ -1,0 +1,63 @@
+"""Hugging Face's Marian with the weights of one of our models, for comparisons."""
+
+from typing import Any
+
+import torch
+
+from transduce.model.positions import sinusoids
+from transduce.model.transformer import Transformer
+from transduce.text.subwords import BEGIN, END, PAD
+
+
+def make_marian(model: Transformer) -> Any:
+    """Marian of the same sizes and weights: its biases zeros, which our attention does not have, its positions ours."""
+    from transformers import MarianConfig, MarianMTModel
+
+    config = model.config
+    encoder_layers, decoder_layers = config.stacks()
+    marian = MarianMTModel(
+        MarianConfig(
+            vocab_size=config.vocabulary,
+            d_model=config.d_model,
+            encoder_layers=encoder_layers,
+            decoder_layers=decoder_layers,
+            encoder_attention_heads=config.heads,
+            decoder_attention_heads=config.heads,
+            encoder_ffn_dim=config.d_ff,
+            decoder_ffn_dim=config.d_ff,
+            activation_function="relu",
+            scale_embedding=True,
+            max_position_embeddings=1024,
+            pad_token_id=PAD,
+            eos_token_id=END,
+            decoder_start_token_id=BEGIN,
+            forced_eos_token_id=None,
+        )
+    ).eval()
+    with torch.no_grad():
+        for parameter in marian.parameters():
+            parameter.zero_()
+        for name, weight in model.named_parameters():
+            theirs = [marian.get_parameter(other) for other in marian_names(name)]
+            for part, parameter in zip(weight.chunk(len(theirs)), theirs):
+                parameter.copy_(part)
+        table = sinusoids(torch.arange(1024), config.d_model)
+        for stack in (marian.model.encoder, marian.model.decoder):
+            stack.embed_positions.weight.copy_(table)
+    return marian
+
+
+def marian_names(name: str) -> list[str]:
+    """Marian's names of one of our parameters; three for a projection."""
+    if name == "embedding.weight":
+        return ["model.shared.weight"]
+    stack, number, *path = name.split(".")
+    attention = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+    norms = {"self_residual": "self_attn", "cross_residual": "encoder_attn", "feed_forward_residual": "final"}
+    layer = f"model.{stack}.layers.{number}"
+    if path[0] in attention:
+        parts = ["q_proj", "k_proj", "v_proj"] if path[1] == "projection" else ["out_proj"]
+        return [f"{layer}.{attention[path[0]]}.{part}.weight" for part in parts]
+    if path[0] in norms:
+        return [f"{layer}.{norms[path[0]]}_layer_norm.{path[-1]}"]
+    return [f"{layer}.{'fc1' if path[1] == 'inner' else 'fc2'}.{path[-1]}"]

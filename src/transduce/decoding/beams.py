@@ -1,0 +1,251 @@
+"""The hypotheses of beam search (section 6.1): those still open, those that have ended, and which go on at each step.
+
+All of it is tensors of fixed shapes, and a step asks nothing back from the device.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from transduce.config import SearchConfig
+from transduce.text.subwords import BEGIN, END, PAD
+
+assert (PAD, BEGIN) == (0, 2)  # `choose` counts on it
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation as tokens, with its scores."""
+
+    tokens: Int[np.ndarray, " tokens"]
+    """what it says, without its end"""
+    token_scores: Float[np.ndarray, " said"]
+    """the log-probability of each token, and of the end if it has one"""
+    score: float
+    """its log-probability over the length penalty, by which it was chosen"""
+    ended: bool
+    """whether it came to its end, or was cut at the longest it might become"""
+
+    @property
+    def log_probability(self) -> float:
+        """log P(target | source)."""
+        return float(self.token_scores.sum(dtype=np.float64))
+
+
+def length_penalty(lengths: Tensor, alpha: float) -> Tensor:
+    """((5 + |Y|) / 6)^α of Wu et al. 2016; the end is counted as a token."""
+    return ((5 + lengths.double()) / 6) ** alpha
+
+
+class _Line(NamedTuple):
+    """The last line of a hypothesis that has said `length` tokens, and an end if it has one, with its sum then."""
+
+    row: int
+    length: int
+    line: int
+    score: float
+    end: float | None
+
+
+class Beams:
+    """`beam` open hypotheses for each slot, the best that have ended, and how each came to be said.
+
+    What was said is kept as steps: the token of each line, the line it went on from and its score so far.
+    """
+
+    def __init__(self, slots: int, target: int, config: SearchConfig, device: torch.device, min_tokens: int = 0):
+        self.config, self.target, self.min_tokens = config, target, min_tokens
+        self.beam = beam = config.n_best if config.sample else config.beam
+        # Of each line: twice the beam, of which half may be ends, and two that are never said.
+        self.candidates = 2 * beam + 2
+
+        def full(value: float, *shape: int, kind: torch.dtype = torch.int64) -> Tensor:
+            return torch.full((slots, *shape), value, dtype=kind, device=device)
+
+        real = torch.float32
+        self.length, self.limit = full(0), full(0)
+        self.done: Bool[Tensor, " slots"] = full(True, kind=torch.bool)
+        self.scores: Float[Tensor, "slots beam"] = full(-torch.inf, beam, kind=real)
+        self.next: Int[Tensor, "slots beam"] = full(BEGIN, beam, kind=torch.int32)
+        self.parents: Int[Tensor, "slots beam"] = full(0, beam)
+        # One step more than the longest has: what is done goes on writing behind its end.
+        self.said: Int[Tensor, "slots target+1 beam"] = full(END, target + 1, beam, kind=torch.int32)
+        self.came_from: Int[Tensor, "slots target+1 beam"] = full(0, target + 1, beam)
+        self.sums: Float[Tensor, "slots target+1 beam"] = full(0, target + 1, beam, kind=real)
+        # By penalised score, the best first.
+        self.ended: Float[Tensor, "slots beam"] = full(-torch.inf, beam, kind=real)
+        self.ended_sums: Float[Tensor, "slots beam"] = full(0, beam, kind=real)
+        self.ended_length, self.ended_line = full(0, beam), full(0, beam)
+        lengths = torch.arange(target + 2, device=device)
+        self.penalty: Float[Tensor, " target+2"] = length_penalty(lengths, config.alpha).float()
+        self.until_full = config.sample or beam == 1 or config.stop == "full"
+
+    def state(self) -> tuple[Tensor, ...]:
+        """All that changes from step to step, in the order in which the kernel that chooses takes it."""
+        ended = (self.ended, self.ended_sums, self.ended_line, self.ended_length)
+        steps = (self.said, self.came_from, self.sums)
+        return (
+            self.scores,
+            self.next,
+            self.parents,
+            *steps,
+            self.length,
+            self.limit,
+            self.done,
+            *ended,
+        )
+
+    def reset(self) -> None:
+        """Let all slots be done."""
+        self.done.fill_(True)
+        self.length.zero_()
+
+    def begin(self, slots: list[int], limits: list[int]) -> None:
+        """Begin sentences in slots: one line that has said nothing."""
+        index = torch.tensor(slots, device=self.length.device)
+        self.length[index] = 0
+        self.limit[index] = torch.tensor(limits, device=index.device)
+        self.done[index] = False
+        self.scores[index] = -torch.inf
+        self.scores[index, 0] = 0.0
+        if self.config.sample:
+            self.scores[index] = 0.0
+        self.next[index] = BEGIN
+        self.parents[index] = torch.arange(self.beam, device=index.device)
+        self.ended[index] = -torch.inf
+
+    def choose(
+        self,
+        values: Float[Tensor, "slots beam k"],
+        candidates: Int[Tensor, "slots beam k"],
+    ) -> None:
+        """Let the best candidates of all lines go on or end; candidates come as log-probabilities and tokens."""
+        beam, k = self.beam, values.shape[-1]
+        never = (candidates & ~BEGIN) == PAD  # padding and the beginning
+        if self.min_tokens:
+            never |= (candidates == END) & (self.length < self.min_tokens)[:, None, None]
+        totals = (values + self.scores[..., None]).masked_fill_(never, -torch.inf)
+        top, places = totals.flatten(1).topk(2 * beam)
+        lines, tokens = places // k, candidates.flatten(1).gather(1, places)
+        ends = tokens == END
+        self.end(top[:, :beam].masked_fill(~ends[:, :beam], -torch.inf), lines[:, :beam])
+        # Each line has one end among its candidates, so that half of them at least go on.
+        scores, going = top.masked_fill_(ends, -torch.inf).topk(beam)
+        self.go_on(scores, lines.gather(1, going), tokens.gather(1, going))
+
+    def end(self, sums: Float[Tensor, "slots beam"], lines: Int[Tensor, "slots beam"]) -> None:
+        """Let hypotheses end now after the lines given; sums are their log-probabilities, -inf for none."""
+        now = self.length + 1
+        scores = (sums / self.penalty[now][:, None]).masked_fill_(self.done[:, None], -torch.inf)
+        ended, kept = torch.cat((self.ended, scores), 1).topk(self.beam)
+        self.ended.copy_(ended)
+        for old, new in (
+            (self.ended_sums, sums),
+            (self.ended_line, lines),
+            (self.ended_length, now[:, None]),
+        ):
+            old.copy_(torch.cat((old, new.expand(-1, self.beam)), 1).gather(1, kept))
+
+    def go_on(
+        self,
+        scores: Float[Tensor, "slots beam"],
+        parents: Int[Tensor, "slots beam"],
+        tokens: Int[Tensor, "slots beam"],
+    ) -> None:
+        """Let lines say tokens after the lines `parents`, and see which sentences are done."""
+        place = self.length[:, None, None].expand(-1, 1, self.beam)
+        self.said.scatter_(1, place, tokens[:, None])
+        self.came_from.scatter_(1, place, parents[:, None])
+        self.sums.scatter_(1, place, scores[:, None])
+        self.scores.copy_(torch.where(self.done[:, None], self.scores, scores))
+        self.parents.copy_(parents)
+        self.next.copy_(tokens)
+        self.length += ~self.done
+        self.done |= self.is_done()
+
+    def is_done(self) -> Bool[Tensor, " slots"]:
+        """Whether the translations wanted are found: nothing open can become better, or longer."""
+        if self.until_full:
+            found = self.ended[:, -1] > -torch.inf
+        else:
+            # A log-probability only falls, and the penalty is largest for the longest: no line can do better than this.
+            bound = self.scores.amax(1) / self.penalty[self.limit]
+            found = self.ended[:, self.config.n_best - 1] >= bound
+        return found | (self.length >= self.limit) | (self.scores.amax(1) == -torch.inf)
+
+    def results(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
+        """The best translations of sentences that are done: those that ended first, then those that were cut."""
+        index = torch.tensor(slots, device=self.done.device)
+        said, came_from, sums, length, scores = (
+            part[index].cpu().numpy() for part in (self.said, self.came_from, self.sums, self.length, self.scores)
+        )
+        ended, ended_sums, ended_length, ended_line = (
+            part[index].tolist()
+            for part in (
+                self.ended,
+                self.ended_sums,
+                self.ended_length,
+                self.ended_line,
+            )
+        )
+        lines: list[_Line] = []
+        for row in range(len(slots)):
+            own = [
+                _Line(row, ends - 1, line, score, total)
+                for score, total, ends, line in zip(ended[row], ended_sums[row], ended_length[row], ended_line[row])
+                if score > -np.inf
+            ]
+            own.sort(key=lambda line: -line.score)
+            if len(own) < self.config.n_best:
+                own += self._cut(row, int(length[row]), scores[row], sums[row], bool(own))
+            lines += own[: self.config.n_best]
+        found: list[list[Hypothesis]] = [[] for _ in slots]
+        for line, hypothesis in zip(lines, _trace(lines, said, came_from, sums)):
+            found[line.row].append(hypothesis)
+        return found
+
+    def _cut(
+        self,
+        row: int,
+        length: int,
+        scores: np.ndarray,
+        sums: np.ndarray,
+        any_ended: bool,
+    ) -> Iterator[_Line]:
+        """What is open still, the best first."""
+        if not any_ended and scores.max() == -np.inf:  # nothing was left that may be said: it is cut before that
+            length -= 1
+            scores = sums[length - 1] if length else np.zeros(1, np.float32)
+        penalty = float(self.penalty[length])
+        for line in np.argsort(-scores, kind="stable").tolist():
+            if scores[line] > -np.inf:
+                yield _Line(row, length, line, float(scores[line]) / penalty, None)
+
+
+def _trace(lines: list[_Line], said: np.ndarray, came_from: np.ndarray, sums: np.ndarray) -> Iterator[Hypothesis]:
+    """Follow lines back to their beginnings, all of them at once."""
+    rows, lengths, at = (np.array([line[part] for line in lines], np.int64) for part in range(3))
+    longest = int(lengths.max(initial=0))
+    tokens, totals = (
+        np.zeros((len(lines), longest), np.int32),
+        np.zeros((len(lines), longest + 2), np.float64),
+    )
+    for place in range(longest - 1, -1, -1):
+        tokens[:, place], totals[:, place + 1] = (
+            said[rows, place, at],
+            sums[rows, place, at],
+        )
+        at = np.where(place < lengths, came_from[rows, place, at], at)
+    for line, own, sum_of in zip(lines, tokens, totals):
+        steps = sum_of[: line.length + 1] if line.end is None else np.append(sum_of[: line.length + 1], line.end)
+        yield Hypothesis(
+            own[: line.length],
+            np.diff(steps).astype(np.float32),
+            line.score,
+            line.end is not None,
+        )

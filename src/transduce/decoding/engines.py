@@ -1,0 +1,88 @@
+"""Which engine decodes a model: by the device, the precision asked for and what the machine can build."""
+
+import importlib.util
+import sys
+from copy import deepcopy
+from functools import cache
+from typing import Literal, get_args
+
+import torch
+
+from transduce.config import ModelConfig
+from transduce.decoding.engine import Engine, TorchEngine
+from transduce.errors import UsageError
+from transduce.kernels.native import NativeError
+from transduce.model.device import choose_device, choose_threads, has_bf16
+from transduce.model.transformer import Transformer
+
+Precision = Literal["auto", "float32", "bf16", "int8"]
+Name = Literal["auto", "native", "torch"]
+
+
+def make_engine(
+    model: Transformer,
+    device: str = "auto",
+    precision: Precision = "auto",
+    threads: int | None = None,
+    name: Name = "auto",
+) -> Engine:
+    """Make the fastest engine for a model on a device: our own code on CPUs, torch elsewhere."""
+    _check("precision", precision, get_args(Precision))
+    _check("engine", name, get_args(Name))
+    place = choose_device(device)
+    if place.type != "cpu":
+        return _on_device(model, place, precision, name)
+    threads = choose_threads(model.config, threads)
+    exact = "float32" if precision == "auto" else precision
+    if name != "torch":
+        from transduce.decoding.cpu import CpuEngine
+
+        try:
+            if CpuEngine.supports(model.config):
+                return CpuEngine(model, precision=exact, threads=threads)
+            reason = _unsupported(model.config)
+        except NativeError as error:
+            reason = str(error)
+        if name == "native" or exact != "float32":
+            raise UsageError(f"{reason}\nwithout it there is only --engine torch with --precision float32")
+        _say_once(f"note: {reason}\nnote: translating with torch instead, which is slower")
+    elif exact == "int8":
+        raise UsageError("--engine torch has no --precision int8 on a CPU; use float32, or --engine native")
+    torch.set_num_threads(threads)
+    return TorchEngine(_in_bf16(model) if exact == "bf16" else model)
+
+
+def _on_device(model: Transformer, place: torch.device, precision: Precision, name: Name) -> Engine:
+    if name == "native":
+        raise UsageError("--engine native is for CPUs; add --device cpu")
+    if precision == "int8":
+        raise UsageError(f"--precision int8 is for CPUs; use bf16 or float32 on {place}")
+    half = precision == "bf16" or (precision == "auto" and has_bf16(place))
+    model.to(place)
+    chosen = _in_bf16(model) if half else model
+    if place.type == "cuda" and name == "auto" and importlib.util.find_spec("triton"):
+        from transduce.decoding.gpu import GraphEngine
+
+        if GraphEngine.supports(model.config):
+            return GraphEngine(chosen)
+    return TorchEngine(chosen)
+
+
+def _check(flag: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise UsageError(f"--{flag} {given} is not known; use {', '.join(known)}")
+
+
+@cache
+def _say_once(text: str) -> None:
+    """Print a note; an ensemble would print it for each of its models."""
+    print(text, file=sys.stderr)
+
+
+def _in_bf16(model: Transformer) -> Transformer:
+    """A copy: the model itself stays exact, for scores and alignments."""
+    return deepcopy(model).to(torch.bfloat16)
+
+
+def _unsupported(config: ModelConfig) -> str:
+    return f"--engine native does not know models with model.attention = {config.attention!r}"

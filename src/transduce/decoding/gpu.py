@@ -1,0 +1,283 @@
+"""Decoding on NVIDIA GPUs: caches of fixed shapes, each step one captured graph, several steps without looking back.
+
+A step on a GPU is a hundred small kernels; launched one by one from Python they would take ten times as long as they
+run. The graph holds the model's step, the best tokens and the choice of the beams, so nothing returns to Python until
+somebody asks which sentences are done. Shapes are rounded up and what was captured for them is kept for the next time.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from transduce.config import ModelConfig, SearchConfig
+from transduce.decoding.beams import Beams
+from transduce.decoding.force import make_row
+from transduce.kernels import decode
+from transduce.model.attention import MultiHeadAttention
+from transduce.model.layers import DecoderLayer, FeedForward, Residual
+from transduce.model.positions import rotate, rotations, sinusoids
+from transduce.model.transformer import Transformer
+
+ROOM = 64  # sources and targets have room for a multiple of so many tokens
+SHARE = 0.3  # of the free memory may be keys and values
+
+Key = tuple[int, int, int, int]
+Pair = tuple[Tensor, Tensor]
+
+
+class GraphEngine:
+    """A model on a GPU, with what was captured of its steps."""
+
+    rows = 1024
+
+    def __init__(self, model: Transformer):
+        assert self.supports(model.config)
+        self.model, self.config, self.device = model, model.config, model.device
+        d_k, d_v = model.config.head_widths()
+        each = len(model.decoder) * model.config.heads * (d_k + d_v) * model.embedding.weight.element_size()
+        free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 1 << 30
+        self.tokens = max(1 << 12, min(1 << 19, int(SHARE * free / each)))
+        self._free: dict[Key, list[GraphLines]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def supports(config: ModelConfig) -> bool:
+        """Whether models of this kind can be decoded here."""
+        return config.attention != "additive"
+
+    def open(self, slots: int, beam: int, source: int, target: int) -> "GraphLines":
+        """Room that was used before, or new room; a little more than was asked for."""
+        slots = 1 << (slots - 1).bit_length()
+        source, target = (-(-tokens // ROOM) * ROOM for tokens in (source, target))
+        if self.config.positions == "learned":
+            source, target = (
+                min(source, self.config.max_positions),
+                min(target, self.config.max_positions),
+            )
+        key = (slots, beam, source, target)
+        with self._lock:
+            if self._free[key]:
+                return self._free[key].pop()
+        return GraphLines(self, key)
+
+    def put_back(self, lines: "GraphLines") -> None:
+        """Keep room for the next time; only that of the shape used last, so that memory does not fill with others."""
+        with self._lock:
+            for key in [key for key in self._free if key != lines.key]:
+                del self._free[key]
+            self._free[lines.key].append(lines)
+
+
+class GraphLines:
+    """Caches of fixed shapes: keys and values are written once and found again through each line's ancestry."""
+
+    def __init__(self, engine: GraphEngine, key: Key):
+        self.engine, self.key = engine, key
+        self.slots, self.beam, self.source, self.target = key
+        model, config = engine.model, engine.config
+        d_k, d_v = config.head_widths()
+
+        def zeros(*shape: int, kind: torch.dtype | None = None) -> Tensor:
+            return torch.zeros(shape, dtype=kind or model.embedding.weight.dtype, device=engine.device)
+
+        layers = range(len(model.decoder))
+        self.memory = [
+            (zeros(self.slots, self.source, config.heads, d_k), zeros(self.slots, self.source, config.heads, d_v))
+            for _ in layers
+        ]
+        own = (self.slots, self.target, self.beam, config.heads)
+        self.own = [(zeros(*own, d_k), zeros(*own, d_v)) for _ in layers]
+        self.lengths = zeros(self.slots, kind=torch.int64)
+        self.ancestry: Int[Tensor, "slots beam target"] = zeros(self.slots, self.beam, self.target, kind=torch.int64)
+        steps = torch.arange(self.target, device=engine.device)
+        self.places = self.turns = None
+        match config.positions:
+            case "sinusoidal":
+                self.places = sinusoids(steps, config.d_model).to(model.embedding.weight.dtype)
+            case "learned":
+                self.places = model.target_positions.weight
+            case "rotary":
+                self.turns = rotations(steps, d_k)
+        self.tokens = zeros(self.slots, self.beam, kind=torch.int64)
+        self.parents = zeros(self.slots, self.beam, kind=torch.int64)
+        self.at = zeros(self.slots, kind=torch.int64)
+        self.moves = zeros(self.slots, kind=torch.int64)
+        self._advance: Callable[[], Tensor] | None = None
+        self._beams: tuple[SearchConfig, Beams, Callable[[], Tensor]] | None = None
+
+    @torch.inference_mode()
+    def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
+        """Encode sentences into slots; their lines begin anew."""
+        model, device = self.engine.model, self.engine.device
+        lengths = np.array([len(source) for source in sources])
+        row, offsets = make_row(sources, device)
+        memory = model.encode(row, offsets, longest=int(lengths.max()))
+        # Where each token goes: the slots' places lie one behind the other.
+        first = np.repeat(np.asarray(slots) * self.source - (np.cumsum(lengths) - lengths), lengths)
+        places = torch.from_numpy(first + np.arange(len(row))).to(device)
+        for layer, kept in zip(model.decoder, self.memory):
+            assert isinstance(layer, DecoderLayer)
+            for cache, new in zip(kept, layer.cross_attention.project_memory(memory)):
+                cache.flatten(0, 1)[places] = new
+        index = torch.tensor(list(slots), device=device)
+        self.lengths[index] = torch.from_numpy(lengths).to(device)
+        self.at[index] = 0
+
+    @torch.inference_mode()
+    def advance(self, slots: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> Float[Tensor, "lines vocabulary"]:
+        """Take in a token for each line and return the logits of the next, in memory that the next call uses again."""
+        if self._advance is None:
+            self._advance = self._capture(self._step)
+        index = torch.from_numpy(np.ascontiguousarray(slots, np.int64)).to(self.engine.device)
+        self.tokens[index] = torch.from_numpy(tokens.astype(np.int64)).to(index.device)
+        self.parents[index] = torch.from_numpy(parents.astype(np.int64)).to(index.device)
+        self.moves.zero_()
+        self.moves[index] = 1
+        logits = self._advance().unflatten(0, (self.slots, self.beam))
+        return (logits if len(slots) == self.slots else logits[index]).flatten(0, 1)
+
+    def normaliser(self, logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
+        """The logarithm of the sum of exponentials."""
+        return logits.logsumexp(-1)
+
+    def best(
+        self,
+        logits: Float[Tensor, "rows vocabulary"],
+        k: int,
+        normaliser: Float[Tensor, " rows"] | None = None,
+    ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
+        """The k largest log-probabilities of each row and their tokens."""
+        if normaliser is None:
+            return decode.best(logits, k)
+        values, tokens = logits.topk(k)
+        return values - normaliser[:, None], tokens.int()
+
+    @torch.inference_mode()
+    def beams_for(self, config: SearchConfig) -> Beams:
+        """Hypotheses in memory that the captured graph knows."""
+        if self._beams is None or self._beams[0] != config:
+            beams = Beams(self.slots, self.target, config, self.engine.device, config.min_tokens)
+            k = min(beams.candidates, self.engine.config.vocabulary)
+
+            def step() -> Tensor:
+                logits = self._forward(beams.next, beams.parents, beams.length.clamp(max=self.target - 1))
+                values, tokens = decode.best(logits, k)
+                shape = (self.slots, self.beam, k)
+                beams.choose(values.view(shape), tokens.view(shape))
+                return beams.done
+
+            self._beams = (config, beams, self._capture(step))
+        beams = self._beams[1]
+        beams.reset()
+        return beams
+
+    def run(self, steps: int) -> None:
+        """Let the hypotheses go on by so many steps."""
+        assert self._beams
+        for _ in range(steps):
+            self._beams[2]()
+
+    def close(self) -> None:
+        """Give the room back to the engine."""
+        self.engine.put_back(self)
+
+    def _capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Record what is launched, to launch it again at once."""
+        if self.engine.device.type != "cuda":  # where Triton interprets its kernels there is nothing to record
+            return work
+        with torch.cuda.device(self.engine.device), self.engine._lock:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                work()  # kernels are compiled, libraries loaded
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                result = work()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return result
+
+        return replay
+
+    def _step(self) -> Tensor:
+        logits = self._forward(self.tokens, self.parents, self.at)
+        self.at.copy_((self.at + self.moves).clamp(max=self.target - 1))
+        return logits
+
+    def _forward(
+        self,
+        tokens: Int[Tensor, "slots beam"],
+        parents: Int[Tensor, "slots beam"],
+        at: Int[Tensor, " slots"],
+    ) -> Float[Tensor, "rows vocabulary"]:
+        model, config = self.engine.model, self.engine.config
+        # What a line said before is what its parent said, and the parent itself stands at the last place.
+        inherited = self.ancestry.gather(1, parents[:, :, None].expand_as(self.ancestry))
+        last = (at - 1).clamp(min=0)[:, None, None].expand(-1, self.beam, 1)
+        self.ancestry.copy_(inherited.scatter_(2, last, parents[:, :, None]))
+        x = functional.embedding(tokens.flatten(), model.embedding.weight) * config.d_model**0.5
+        positions = at[:, None].expand(-1, self.beam).reshape(-1)
+        if self.places is not None:
+            x = x + self.places[positions]
+        turn = None if self.turns is None else self.turns[:, positions]
+        parts = self._parts(turn, at)
+        norms = [part.norm for layer in model.decoder for part in _residuals(layer)]
+        if isinstance(model.decoder_norm, nn.LayerNorm):  # norms before the sub-layers
+            norms.append(model.decoder_norm)
+            hidden = functional.layer_norm(x, x.shape[1:], norms[0].weight, norms[0].bias, norms[0].eps)
+            for part, norm in zip(parts, norms[1:]):
+                x, hidden = decode.add_norm(x, part(hidden), norm)
+        else:
+            hidden = x
+            for part, norm in zip(parts, norms):
+                _, hidden = decode.add_norm(hidden, part(hidden), norm)
+        output = model.output.weight if config.tie == "none" else model.embedding.weight
+        if hidden.dtype == torch.float32:
+            return functional.linear(hidden, output)
+        return torch.mm(hidden, output.t(), out_dtype=torch.float32)
+
+    def _parts(self, turn: Tensor | None, at: Tensor) -> list[Callable[[Tensor], Tensor]]:
+        """The sub-layers of all layers, one after the other."""
+        found: list[Callable[[Tensor], Tensor]] = []
+        for layer, own, memory in zip(self.engine.model.decoder, self.own, self.memory):
+            assert isinstance(layer, DecoderLayer)
+
+            def attend_own(x: Tensor, attention: MultiHeadAttention = layer.self_attention, own: Pair = own) -> Tensor:
+                query, key, value = attention.project(x)
+                if turn is not None:
+                    query, key = rotate(query, turn), rotate(key, turn)
+                heads = decode.attend_own(query, key, value, *own, self.ancestry, at, attention.score.scale)
+                return attention.combine(heads)
+
+            def attend_source(
+                x: Tensor,
+                attention: MultiHeadAttention = layer.cross_attention,
+                memory: Pair = memory,
+            ) -> Tensor:
+                query = attention.project_query(x)
+                heads = decode.attend_source(query, *memory, self.lengths, attention.score.scale)
+                return attention.combine(heads)
+
+            def feed_forward(x: Tensor, network: FeedForward = layer.feed_forward) -> Tensor:
+                if network.activation != "relu":
+                    return network(x)
+                inner = torch.ops.aten._addmm_activation(
+                    network.inner.bias, x, network.inner.weight.t()
+                )  # ReLU in one kernel
+                return network.outer(inner)
+
+            found += [attend_own, attend_source, feed_forward]
+        return found
+
+
+def _residuals(layer: nn.Module) -> tuple[Residual, Residual, Residual]:
+    assert isinstance(layer, DecoderLayer)
+    return layer.self_residual, layer.cross_residual, layer.feed_forward_residual

@@ -1,0 +1,76 @@
+"""What may be asked of a translation beside the search itself."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from transduce import strict
+from transduce.config import SearchConfig
+from transduce.errors import ConfigError, suggest
+from transduce.strict import Settings
+from transduce.text.sentences import Split
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text to translate, and what its translation must and must not contain."""
+
+    text: str
+    prefix: str = ""
+    """the translation begins with this"""
+    require: tuple[str, ...] = ()
+    """words and phrases the translation must contain"""
+    forbid: tuple[str, ...] = ()
+    """words and phrases it must not contain"""
+
+    def __post_init__(self) -> None:
+        for name in ("text", "prefix"):
+            if not isinstance(value := getattr(self, name), str):
+                raise ConfigError(f"{name} = {value!r}, wanted a string")
+        for name in ("require", "forbid"):
+            value = getattr(self, name)
+            # A string is a sequence of strings as well: its letters, which nobody means.
+            if isinstance(value, str) or not all(isinstance(phrase, str) for phrase in value):
+                raise ConfigError(f"{name} = {value!r}, wanted a list of strings")
+            object.__setattr__(self, name, tuple(value))
+
+    def with_common(self, common: "Request") -> "Request":
+        """This and what is asked of all texts; its own prefix comes first."""
+        return Request(
+            self.text,
+            self.prefix or common.prefix,
+            (*common.require, *self.require),
+            (*common.forbid, *self.forbid),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Settings):
+    """How texts are cut into sentences, and what is wanted beside their translations."""
+
+    split: Split = "long"
+    """split lines into sentences: where they are long, always or never"""
+    split_over: int = 100
+    """a line with more tokens is long"""
+    longest: int = 256
+    """a sentence with more tokens is cut into parts, or refused where nothing may be split"""
+    alignments: bool = False
+    """also tell which word of the source each word comes from; needs --json"""
+
+    def problems(self) -> Iterator[str]:
+        yield from self.at_least(1, "split_over", "longest")
+
+
+def lay_over(
+    options: Options, search: SearchConfig, settings: Mapping[str, Any], origin: str
+) -> tuple[Options, SearchConfig]:
+    """Lay settings of both kinds over the options and the settings of the search; `origin` opens each error."""
+    ours, theirs = ({field.name for field in fields(kind)} for kind in (options, search))
+    if wrong := [key for key in settings if key not in ours | theirs]:
+        raise ConfigError(
+            "\n".join(f"{origin}: unknown key {key}{suggest(key, sorted(ours | theirs))}" for key in wrong)
+        )
+    return (
+        strict.apply(options, {key: value for key, value in settings.items() if key in ours}, origin),
+        strict.apply(search, {key: value for key, value in settings.items() if key in theirs}, origin),
+    )

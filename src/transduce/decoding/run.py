@@ -1,0 +1,119 @@
+"""A translation job: a file, a pipe, or a person at a terminal."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce import strict
+from transduce.config import SearchConfig
+from transduce.decoding.engines import Name, Precision
+from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
+from transduce.decoding.options import Options, Request, lay_over
+from transduce.decoding.translator import Translator
+from transduce.errors import DataError, TransduceError, UsageError
+from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the command line asks for."""
+
+    models: Sequence[Path]
+    input: Path | None
+    out: Path | None
+    json: bool
+    json_input: bool
+    prefix: str
+    require: tuple[str, ...]
+    forbid: tuple[str, ...]
+    device: str
+    precision: Precision
+    threads: int | None
+    engine: Name
+    settings: dict[str, Any]
+    """differences to the model's settings of search and to `Options`"""
+
+
+def run_job(job: Job) -> None:
+    """Translate what there is; at a terminal, ask for it."""
+    # What can be wrong is looked at before the model is loaded, which takes longer.
+    search = read_config(find_model(job.models[0])).search
+    options, config = lay_over(Options(), search, job.settings, "command line")
+    for wanted, flag in ((options.alignments, "--alignments"), (config.n_best > 1, f"--n-best {config.n_best}")):
+        if wanted and not job.json:
+            raise UsageError(f"{flag} needs --json: plain output has a line for each line of the input")
+    common = Request("", job.prefix, job.require, job.forbid)
+    if job.out:
+        refuse_existing(job.out)
+    if job.input is None and job.out is None and sys.stdin.isatty():
+        _converse(_load(job), options, config, common, job)
+        return
+    with closing(Lines(job.input)) as lines:
+        translator = _load(job)
+        with closing(Output(job.out, _describe(job, translator, options, config, common))) as output:
+            written = translate_lines(
+                translator,
+                lines,
+                output,
+                options,
+                strict.to_dict(config),
+                common=common,
+                json_input=job.json_input,
+                json_output=job.json,
+                alternatives=config.n_best > 1,
+            )
+            if job.out:
+                now = f", {written:,} of them now" if output.done else ""
+                print(f"{job.out}: {output.done + written:,} lines{now}", file=sys.stderr)
+
+
+def _load(job: Job) -> Translator:
+    return Translator.load(
+        *job.models, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
+    )
+
+
+def _describe(
+    job: Job, translator: Translator, options: Options, config: SearchConfig, common: Request
+) -> dict[str, Any]:
+    """What translations depend on: what a job goes on with must be the same."""
+    digests = [read_manifest(one.folder)["files"][WEIGHTS]["sha256"][:16] for one in translator.loaded]
+    request = {key: value for key, value in asdict(common).items() if key != "text"}
+    own = {"precision": job.precision, "json": job.json, "json_input": job.json_input}
+    return {"model": digests, **own, **request, **strict.to_dict(options), **strict.to_dict(config)}
+
+
+def _converse(translator: Translator, options: Options, config: SearchConfig, common: Request, job: Job) -> None:
+    with suppress(ImportError):  # on Windows
+        import readline  # noqa: F401 - input() then knows the arrow keys
+
+    names = ", ".join(
+        one.folder.name if one.folder.name != "model" else one.folder.parent.name for one in translator.loaded
+    )
+    print(f"{names}: type a text and press Enter; Ctrl-D ends", file=sys.stderr)
+    while True:
+        try:
+            line = _ask()
+            own = read_request(line, "your text") if job.json_input else Request(line)
+            found = translator.translate(own.with_common(common), options, **strict.to_dict(config))
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        except TransduceError as error:
+            print(f"error: {error}", file=sys.stderr)
+            continue
+        print(as_json(found, options, config.n_best > 1) if job.json else found.text, flush=True)
+
+
+def _ask() -> str:
+    """A line from the terminal; the prompt is for a person, and no part of what may go to a file."""
+    try:
+        if sys.stdout.isatty():
+            return input("> ")
+        print("> ", end="", file=sys.stderr, flush=True)
+        return input()
+    except UnicodeDecodeError:
+        raise DataError(f"the terminal sent what is not {sys.stdin.encoding}; set it to UTF-8") from None

@@ -1,0 +1,347 @@
+"""Text in, text out: `Translator` splits texts into sentences, searches for their translations and joins them again."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import nlargest
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from transduce.config import SearchConfig
+from transduce.decoding.alignment import Links, align_words, attention_shares
+from transduce.decoding.beams import Hypothesis
+from transduce.decoding.engine import Engine, Ensemble
+from transduce.decoding.engines import Name, Precision, make_engine
+from transduce.decoding.force import score_pairs
+from transduce.decoding.options import Options, Request, lay_over
+from transduce.decoding.search import Task, search
+from transduce.errors import ConfigError, DataError, TransduceError
+from transduce.model.saved import Loaded, load_model
+from transduce.text.clean import CleanConfig, normalise
+from transduce.text.sentences import Layout, lay_out
+from transduce.text.subwords import END
+
+WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together, in order of length
+WINDOW_TEXTS = 2048
+COPIED = -1  # in place of the number of a search
+
+_LaidOut = tuple[list[str], Layout]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One translation of a sentence."""
+
+    text: str
+    score: float
+    """log-probability over the length penalty, by which alternatives are ranked"""
+    log_probability: float
+    """log P(translation | source), in nats"""
+    complete: bool
+    """false if it was cut at the longest it might become"""
+    tokens: tuple[str, ...]
+    """its subwords"""
+    token_scores: tuple[float, ...]
+    """the log-probability of each, and of the end"""
+    alignment: Links | None = None
+    """(source word, target word) pairs, counted from 0, if they were asked for"""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a text as the model was given it, and its translations, the best first."""
+
+    source: str
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of a text: its sentences' best translations in the layout of the text."""
+
+    source: str
+    text: str
+    score: float
+    """the sum of its sentences' scores"""
+    sentences: tuple[Sentence, ...]
+    layout: Layout
+
+    def alternatives(self) -> list[tuple[str, float]]:
+        """The best translations of the whole text with their scores, as many as were asked for."""
+        many = max((len(sentence.alternatives) for sentence in self.sentences), default=1)
+        return [
+            (self.layout.join([s.alternatives[n].text for s, n in zip(self.sentences, choice)]), score)
+            for choice, score in _best_choices([[a.score for a in s.alternatives] for s in self.sentences], many)
+        ]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Translator:
+    """Translates texts with a model, or with several as an ensemble; may be used by several threads at once."""
+
+    def __init__(self, loaded: Sequence[Loaded], engine: Engine):
+        self.loaded, self.engine = list(loaded), engine
+        first = self.loaded[0]
+        self.search, self.subwords = first.config.search, first.subwords
+        self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
+        self._positions = engine.config.max_positions if engine.config.positions == "learned" else None
+
+    @classmethod
+    def load(
+        cls,
+        *paths: Path | str,
+        device: str = "auto",
+        precision: Precision = "auto",
+        threads: int | None = None,
+        engine: Name = "auto",
+    ) -> "Translator":
+        """Load a run, a checkpoint or a model; several become an ensemble.
+
+        On a CPU the precision is float32 unless bf16 or int8 is asked for; on a GPU bf16 where it is fast.
+        """
+        if not paths:
+            raise ConfigError("Translator.load needs the folder of a run, a checkpoint or a model")
+        loaded = [load_model(path) for path in paths]
+        for other in loaded[1:]:
+            if any(other.subwords[side].model != loaded[0].subwords[side].model for side in other.subwords):
+                raise DataError(f"{other.folder}: has other subwords than {loaded[0].folder}; they make no ensemble")
+        engines = [make_engine(one.model, device, precision, threads, engine) for one in loaded]
+        return cls(loaded, engines[0] if len(engines) == 1 else Ensemble(engines))
+
+    @overload
+    def translate(self, texts: str | Request, options: Options | None = None, **settings: Any) -> Translation: ...
+    @overload
+    def translate(
+        self, texts: Sequence[str | Request], options: Options | None = None, **settings: Any
+    ) -> list[Translation]: ...
+    def translate(
+        self, texts: str | Request | Sequence[str | Request], options: Options | None = None, **settings: Any
+    ) -> Translation | list[Translation]:
+        """Translate a text, or each of several; settings are those of the search and of `Options`: beam=8, n_best=3."""
+        if isinstance(texts, str | Request):
+            return next(self.stream([texts], options, name=lambda _: "the text", **settings))
+        return list(self.stream(texts, options, **settings))
+
+    def stream(
+        self,
+        texts: Iterable[str | Request],
+        options: Options | None = None,
+        *,
+        name: Callable[[int], str] = "text {:,}".format,
+        done: Callable[[int, int], None] = lambda found, wanted: None,
+        **settings: Any,
+    ) -> Iterator[Translation]:
+        """Translate any number of texts in their order, some of them at a time.
+
+        `name` says in errors which text is meant, counted from 1; what comes before that text is translated first.
+        `done` is told how many sentences of those at hand are found, and how many they are.
+        """
+        options, config = self.resolve(options, settings)
+        number = 0
+        for window, problem in _cut_windows(texts):
+            laid_out: list[_LaidOut] = []
+            try:
+                for request in window:
+                    number += 1
+                    laid_out.append(self._lay_out(request, options, name(number)))
+            except TransduceError as error:
+                problem = error
+            yield from self._translate(window[: len(laid_out)], laid_out, options, config, done)
+            if problem:
+                raise problem
+
+    def resolve(self, options: Options | None, settings: Mapping[str, Any]) -> tuple[Options, SearchConfig]:
+        """Lay settings over the options and over the model's own settings of search."""
+        return lay_over(options or Options(), self.search, settings, "settings")
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[np.ndarray]:
+        """The log-probabilities of given translations' tokens, the end last; the first model's, in float32."""
+        rows = [
+            (self._encode(self._normal(source), "source"), self._encode(self._normal(target), "target"))
+            for source, target in pairs
+        ]
+        return score_pairs(self.loaded[0].model, rows)
+
+    def _translate(
+        self,
+        window: Sequence[Request],
+        laid_out: Sequence[_LaidOut],
+        options: Options,
+        config: SearchConfig,
+        done: Callable[[int, int], None],
+    ) -> list[Translation]:
+        # Sentences that come more than once are searched for once.
+        tasks: dict[tuple[object, ...], int] = {}
+        wanted: list[Task] = []
+        numbers: list[list[int]] = []
+        for request, (pieces, _) in zip(window, laid_out):
+            numbers.append([])
+            for piece in pieces:
+                key = (piece, request.prefix, request.require, request.forbid)
+                if key not in tasks:
+                    tasks[key] = COPIED if _is_copied(piece, request) else len(wanted)
+                    if tasks[key] != COPIED:
+                        wanted.append(self._task(piece, request))
+                numbers[-1].append(tasks[key])
+        found: list[list[Hypothesis]] = [[]] * len(wanted)
+        for count, (number, hypotheses) in enumerate(search(self.engine, wanted, config, self._pieces), 1):
+            found[number] = hypotheses
+            done(count, len(wanted))
+        alternatives = self._describe(wanted, found, options)
+        return [
+            _join(
+                request,
+                layout,
+                [
+                    _copy(piece) if number == COPIED else Sentence(self._normal(piece), alternatives[number])
+                    for piece, number in zip(pieces, own)
+                ],
+            )
+            for request, (pieces, layout), own in zip(window, laid_out, numbers)
+        ]
+
+    def _lay_out(self, request: Request, options: Options, name: str) -> _LaidOut:
+        """The sentences of a text as they stand there, and what stands around them."""
+        self._check(request, name)
+        longest = options.longest if self._positions is None else min(options.longest, self._positions - 1)
+
+        def count(text: str) -> int:
+            return len(self.subwords["source"].encode(self._normal(text)))
+
+        one = bool(request.prefix or request.require)
+        pieces, layout = lay_out(request.text, count, longest, "never" if one else options.split, options.split_over)
+        if one and len(pieces) > 1:
+            raise DataError(
+                f"{name}: has {len(pieces):,} lines, and a prefix or a required phrase is for one sentence; "
+                "give each line as a text of its own"
+            )
+        for piece in pieces:
+            # What may be split was; what may not is refused by name. A token has a byte, but for the first space.
+            if len(self._normal(piece).encode()) >= longest and (tokens := count(piece)) > longest:
+                whole = "text with a prefix or a required phrase" if one else "sentence that may not be split"
+                remedy = f", or raise longest = {longest:,}" if longest == options.longest else ""
+                raise DataError(
+                    f"{name}: a {whole} has {tokens:,} tokens, and {longest:,} are the most that are translated at "
+                    f"once; split it{remedy}: {piece[:60]!r} …"
+                )
+        return pieces, layout
+
+    def _check(self, request: Request, name: str) -> None:
+        """Refuse what is no text, and phrases that are nothing."""
+        for text in (request.text, request.prefix, *request.require, *request.forbid):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise DataError(
+                    f"{name}: character {error.start + 1} is half of a surrogate pair, which is no text; remove it"
+                ) from None
+        for phrase in (*request.require, *request.forbid):
+            if not self._normal(phrase):
+                raise DataError(f"{name}: {phrase!r} is no phrase to require or forbid; give words, or leave it out")
+
+    def _normal(self, text: str) -> str:
+        """A text in the form that the training text was brought to."""
+        return normalise(text, self._clean)[0]
+
+    def _task(self, piece: str, request: Request) -> Task:
+        target = self.subwords["target"]
+        return Task(
+            self._encode(self._normal(piece), "source"),
+            target.encode(self._normal(request.prefix)),
+            [target.encode(self._normal(phrase)) for phrase in request.require],
+            [self._normal(phrase) for phrase in request.forbid],
+        )
+
+    def _encode(self, text: str, side: str) -> np.ndarray:
+        return np.array([*self.subwords[side].encode(text), END], np.int32)
+
+    def _describe(
+        self, tasks: Sequence[Task], found: Sequence[Sequence[Hypothesis]], options: Options
+    ) -> list[tuple[Alternative, ...]]:
+        target, source = self.subwords["target"], self.subwords["source"]
+        links: Iterator[Links | None] = iter(lambda: None, 0)
+        if options.alignments:
+            pairs = [(task.source, np.append(h.tokens, END)) for task, some in zip(tasks, found) for h in some]
+            shares = attention_shares(self.loaded[0].model, pairs)
+            links = iter(
+                align_words(share, source.pieces(ours[:-1]), target.pieces(theirs[:-1]))
+                for share, (ours, theirs) in zip(shares, pairs)
+            )
+        return [
+            tuple(
+                Alternative(
+                    text=target.decode(hypothesis.tokens),
+                    score=hypothesis.score,
+                    log_probability=hypothesis.log_probability,
+                    complete=hypothesis.ended,
+                    tokens=tuple(target.pieces(hypothesis.tokens)),
+                    token_scores=tuple(hypothesis.token_scores.tolist()),
+                    alignment=next(links),
+                )
+                for hypothesis in hypotheses
+            )
+            for hypotheses in found
+        ]
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        return self.subwords["target"].pieces(range(len(self.subwords["target"])))
+
+
+def _cut_windows(texts: Iterable[str | Request]) -> Iterator[tuple[list[Request], TransduceError | None]]:
+    """As many texts as are searched for together; an error of what gives the texts comes with those before it."""
+    window: list[Request] = []
+    characters = 0
+    try:
+        for text in texts:
+            request = text if isinstance(text, Request) else Request(text)
+            window.append(request)
+            characters += len(request.text)
+            if len(window) == WINDOW_TEXTS or characters > 4 * WINDOW_TOKENS:  # about four to a token
+                yield window, None
+                window, characters = [], 0
+    except TransduceError as error:
+        yield window, error
+        return
+    if window:
+        yield window, None
+
+
+def _is_copied(piece: str, request: Request) -> bool:
+    """Whether a sentence is its own translation: it has no letters or digits, and nothing else is asked for."""
+    if any(map(str.isalnum, piece)) or request.prefix or request.require:
+        return False
+    return not any(phrase in piece for phrase in request.forbid)
+
+
+def _copy(piece: str) -> Sentence:
+    return Sentence(piece, (Alternative(piece, 0.0, 0.0, True, (), ()),))
+
+
+def _join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Translation:
+    text = layout.join([sentence.alternatives[0].text for sentence in sentences])
+    score = sum((sentence.alternatives[0].score for sentence in sentences), start=0.0)
+    return Translation(request.text, text, score, tuple(sentences), layout)
+
+
+def _best_choices(scores: Sequence[Sequence[float]], many: int) -> list[tuple[list[int], float]]:
+    """The best ways to choose one of each list, by the sum of scores."""
+    # The best choices of all lists are made of the best of those before: no more of them need be kept.
+    best: list[tuple[float, Any]] = [(0.0, None)]
+    for some in scores:
+        following = ((total + own, (number, before)) for total, before in best for number, own in enumerate(some))
+        best = nlargest(many, following, key=itemgetter(0))
+    return [(_unroll(chain), total) for total, chain in best]
+
+
+def _unroll(chain: Any) -> list[int]:
+    numbers: list[int] = []
+    while chain:
+        number, chain = chain
+        numbers.append(number)
+    return numbers[::-1]

@@ -1,0 +1,85 @@
+// What Python calls, by plain C functions. Memory that cannot be had is said by a null pointer or a 0.
+
+#include "encode.h"
+#include "hypotheses.h"
+
+using namespace transduce;
+
+namespace {
+
+template <class Function>
+bool fits(Function function) {
+    try {
+        function();
+        return true;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// Weights of a model; the first two of the tensors (the embeddings) are read later as well.
+Engine* transduce_engine(const Sizes* sizes, const float* const* tensors) {
+    Engine* engine = nullptr;
+    fits([&] { engine = new Engine(*sizes, tensors); });
+    return engine;
+}
+
+void transduce_engine_free(Engine* engine) { delete engine; }
+
+// Room for sentences; the engine and the positions are to live longer.
+Lines* transduce_open(const Engine* engine, const Capacity* capacity, const Positions* positions) {
+    Lines* lines = nullptr;
+    fits([&] { lines = new Lines(*engine, *capacity, *positions); });
+    return lines;
+}
+
+void transduce_close(Lines* lines) { delete lines; }
+
+// Encode sentences (offsets: count + 1) into slots.
+int transduce_admit(Lines* lines, int32_t count, const int32_t* slots, const int32_t* tokens, const int32_t* offsets) {
+    return fits([&] { lines->admit(count, slots, tokens, offsets); });
+}
+
+// One token for each line of the slots (count, beam), which continues a parent (count, beam); logits (count · beam,
+// stride), of which whole panels are written. What cannot be is refused by -1.
+int transduce_advance(Lines* lines, int32_t count, const int32_t* slots, const int32_t* tokens, const int32_t* parents,
+                      float* logits, int64_t stride) {
+    if (!lines->allows(count, slots, tokens, parents)) return -1;
+    return fits([&] { lines->advance(count, slots, tokens, parents, logits, stride); });
+}
+
+int transduce_best(Lines* lines, const Choices* choices) {
+    return fits([&] { lines->best(*choices); });
+}
+
+int transduce_run(Lines* lines, const Hypotheses* hypotheses, int32_t steps) {
+    return fits([&] { lines->run(*hypotheses, steps); });
+}
+
+// Columns that a row of logits has to have room for.
+int32_t transduce_columns(int32_t vocabulary) { return count_columns(vocabulary, false); }
+
+// The kind of machine the code was compiled for.
+const char* transduce_kind() {
+#if TRANSDUCE_VNNI && TRANSDUCE_AVX512
+    return "AVX-512 VNNI";
+#elif TRANSDUCE_AVX512
+    return "AVX-512";
+#elif TRANSDUCE_VNNI
+    return "AVX2 VNNI";
+#elif TRANSDUCE_AVX2
+    return "AVX2";
+#elif TRANSDUCE_NEON_DOT
+    return "NEON dot products";
+#else
+    return "plain";
+#endif
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,72 @@
+"""What is asked of `transduce score`, and what it finds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transduce.scoring.metrics import Measured, MetricSettings
+from transduce.scoring.perplexity import Likelihood
+from transduce.scoring.significance import SAMPLES, SEED, Comparison, Confidence
+from transduce.scoring.texts import STANDARD_INPUT, Texts, name_of
+
+EXAMPLES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRequest:
+    """What is scored, against what, how, and what is written besides."""
+
+    systems: tuple[Path, ...]
+    references: tuple[Path, ...]
+    source: Path | None = None
+    metrics: tuple[str, ...] = ()
+    language: str | None = None
+    tokenize: str | None = None
+    lowercase: bool = False
+    samples: int = SAMPLES
+    seed: int = SEED
+    comet: str | None = None
+    sentences: Path | None = None
+    report: Path | None = None
+    examples: int = EXAMPLES
+    workers: int | None = None
+    json: bool = False
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric's score of one system, how far it might be by chance, and how it compares with the first system's."""
+
+    measured: Measured
+    confidence: Confidence | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def name(self) -> str:
+        """The metric's name."""
+        return self.measured.name
+
+    @property
+    def value(self) -> float:
+        """The score of the whole set."""
+        return self.measured.value
+
+    @property
+    def signature(self) -> str:
+        """Which score it is, so that others can repeat it."""
+        return self.measured.signature
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """All that was found: for each system a list of scores, the same metrics in each."""
+
+    request: ScoreRequest
+    settings: MetricSettings
+    texts: Texts
+    scores: list[list[Score]]
+    likelihood: Likelihood | None = None
+
+    @property
+    def reference_names(self) -> str:
+        """The files of references."""
+        return " + ".join(path.name if path != STANDARD_INPUT else name_of(path) for path in self.request.references)

@@ -1,0 +1,267 @@
+"""The metrics, all but exact match by sacreBLEU: of a whole set, of each sentence, and of any choice of sentences.
+
+Each metric counts something in every sentence (matching n-grams, edits) and computes its score from the sums of these
+counts. They are counted once; the score of the set, of its sentences and of its resamples all come from them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transduce.errors import UsageError, suggest
+from transduce.progress import show_progress
+from transduce.scoring.bleu import DEFAULT_TOKENIZER, make_bleu
+from transduce.scoring.paper import SPLIT_COMPOUNDS, make_paper_bleu
+from transduce.text.parallel import parallel_map, usable_cores
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+    from transduce.scoring.texts import Texts
+
+METRICS = ("bleu", "chrf", "chrf++", "ter", "exact", "paper")
+TITLES = {
+    "bleu": "sacreBLEU",
+    "chrf": "chrF2",
+    "chrf++": "chrF2++",
+    "ter": "TER",
+    "exact": "exact match",
+    "paper": "paper's BLEU",
+    "comet": "COMET",
+}
+LOWER_IS_BETTER = frozenset({"ter"})
+# What a sentence costs, about, in the time of one of BLEU's.
+WORK = {"bleu": 1, "chrf": 3, "chrf++": 3, "ter": 25, "exact": 0, "paper": 2}
+SENTENCES = 128  # counted at a time
+WORKER = 10_000  # work that makes one more process worth its start: a few seconds
+
+References = Sequence[Sequence[str | None]]
+
+
+@dataclass(frozen=True)
+class MetricSettings:
+    """What changes the metrics: sacreBLEU's tokenizer, lower case, and the language of the paper's tokens."""
+
+    tokenize: str = DEFAULT_TOKENIZER
+    lowercase: bool = False
+    language: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What a metric found in one system's translations."""
+
+    name: str
+    signature: str
+    counts: np.ndarray  # sentences × what the metric adds up
+    compute: Callable[[list[float]], float]  # from sums of these to a score
+    sentences: np.ndarray | None = None  # the score of each sentence, where one sentence has one
+
+    @property
+    def title(self) -> str:
+        """The metric's name for people."""
+        return TITLES[self.name]
+
+    @property
+    def decimals(self) -> int:
+        """How many are printed: COMET goes from 0 to 1, the others to 100."""
+        return 4 if self.name == "comet" else 2
+
+    @property
+    def sign(self) -> int:
+        """1 where higher is better, −1 where lower is."""
+        return -1 if self.name in LOWER_IS_BETTER else 1
+
+    @property
+    def value(self) -> float:
+        """The score of the whole set."""
+        return self.score_of(self.counts)
+
+    def score_of(self, counts: np.ndarray) -> float:
+        """The score of some sentences, given their counts."""
+        return self.compute(counts.sum(axis=0).tolist())
+
+
+def check_metrics(names: Sequence[str], settings: MetricSettings) -> None:
+    """Refuse metrics that are not known or cannot be made, before any text is read."""
+    for name in names:
+        if name not in METRICS:
+            remedy = suggest(name, METRICS) or f"; choose among {', '.join(METRICS)}"
+            raise UsageError(f"unknown metric {name}{remedy}")
+        if name == "paper" and settings.language is None:
+            raise UsageError(
+                "the paper's BLEU is tokenised by language; name that of the references with --language de"
+            )
+    for name in names:
+        _make(name, settings)
+
+
+def explain(name: str, settings: MetricSettings) -> str:
+    """Say in a few words what a score is."""
+    match name:
+        case "bleu":
+            return "on plain text with sacreBLEU's own tokens: to compare with papers that give a signature"
+        case "paper" if settings.language in SPLIT_COMPOUNDS:
+            return "on Moses tokens with compounds split: to compare with Table 2 of the paper"
+        case "paper":
+            return "on Moses tokens: to compare with Table 2 of the paper"
+        case "chrf" | "chrf++":
+            return "F-score of character n-grams" + (" and words" if name == "chrf++" else "")
+        case "ter":
+            return "edits for each 100 words of the reference; lower is better"
+        case "exact":
+            return "translations that equal a reference, in percent"
+        case _:
+            return "a learned metric that reads the source as well"
+
+
+def measure(
+    texts: "Texts", names: Sequence[str], settings: MetricSettings, workers: int | None = None
+) -> list[list[Measured]]:
+    """Measure each system by each metric, on as many processes as help; for each system a list of findings."""
+    counts: dict[tuple[int, str], list[list[float]]] = {}
+    parts = list(_cut(texts, names))
+    total = sum(WORK[part.name] * len(part.hypotheses) for part in parts)
+    workers = workers or max(1, min(usable_cores(), total // WORKER))
+    with (
+        show_progress("score", total, "sentences") as task,
+        closing(parallel_map(_Counter, (settings,), parts, workers)) as counted,
+    ):
+        done = sentences = 0
+        for part, found in zip(parts, counted):
+            counts.setdefault((part.system, part.name), []).extend(found)
+            done += WORK[part.name] * len(part.hypotheses)
+            sentences += len(part.hypotheses)
+            task.update(done, sentences)
+    numbers = {len(texts.references_of(line)) for line in range(texts.sentences)}
+    several = numbers.pop() if len(numbers) == 1 else -1  # as sacreBLEU marks a number that varies
+    made = {name: _make(name, settings) for name in names}
+    return [
+        [_finish(name, made[name], counts[number, name], several) for name in names]
+        for number in range(len(texts.systems))
+    ]
+
+
+def mean_of(name: str, signature: str, values: Sequence[float] | np.ndarray, scale: float = 1.0) -> Measured:
+    """What a metric found whose score is the mean of its sentences' scores."""
+    counts = np.stack([np.asarray(values, float), np.ones(len(values))], axis=1)
+    return Measured(name, signature, counts, _Mean(scale), counts[:, 0] * scale)
+
+
+@dataclass(frozen=True)
+class _Mean:
+    scale: float
+
+    def __call__(self, sums: list[float]) -> float:
+        return self.scale * sums[0] / max(1.0, sums[1])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some sentences of one system for one metric."""
+
+    name: str
+    system: int
+    hypotheses: list[str]
+    references: list[list[str | None]]
+
+
+def _cut(texts: "Texts", names: Sequence[str]) -> Iterator[_Part]:
+    # The slowest first, so that workers end together.
+    for name in sorted(names, key=lambda name: -WORK[name]):
+        for number, system in enumerate(texts.systems):
+            for first in range(0, texts.sentences, SENTENCES):
+                some = slice(first, first + SENTENCES)
+                yield _Part(name, number, system.lines[some], [reference[some] for reference in texts.references])
+
+
+@dataclass
+class _Counter:
+    """Counts what a metric counts; every worker process has one."""
+
+    settings: MetricSettings
+    made: dict[str, "_Sacre | _Exact"] = field(default_factory=dict)
+
+    def __call__(self, part: _Part) -> list[list[float]]:
+        if part.name not in self.made:
+            self.made[part.name] = _make(part.name, self.settings)
+        return self.made[part.name].count(part.hypotheses, part.references)
+
+
+class _Sacre:
+    """A metric of sacreBLEU, opened where its counts are: there is no other way to them than its private methods."""
+
+    def __init__(self, metric: "Metric", single: "Metric | None"):
+        self.metric = metric
+        self.single = single  # the metric for one sentence
+
+    def count(self, hypotheses: list[str], references: References) -> list[list[float]]:
+        return self.metric._extract_corpus_statistics(hypotheses, references)  # pyright: ignore[reportArgumentType]
+
+    def compute(self, sums: list[float]) -> float:
+        return float(self.metric._compute_score_from_stats(sums).score)
+
+    def compute_single(self, counts: list[float]) -> float:
+        assert self.single
+        return float(self.single._compute_score_from_stats(counts).score)
+
+    def signature(self, references: int) -> str:
+        self.metric.num_refs = references
+        return str(self.metric.get_signature())
+
+
+class _Exact:
+    """Whether a translation equals one of its references, space around it aside."""
+
+    single = True
+
+    def __init__(self, lowercase: bool):
+        self.lowercase = lowercase
+
+    def count(self, hypotheses: list[str], references: References) -> list[list[float]]:
+        wanted = [{self._plain(some) for some in others if some is not None} for others in zip(*references)]
+        return [[float(self._plain(line) in some), 1.0] for line, some in zip(hypotheses, wanted)]
+
+    def compute(self, sums: list[float]) -> float:
+        return _Mean(100.0)(sums)
+
+    compute_single = compute
+
+    def signature(self, references: int) -> str:
+        number = references if references > 0 else "var"
+        return f"nrefs:{number}|case:{'lc' if self.lowercase else 'mixed'}"
+
+    def _plain(self, line: str) -> str:
+        return line.strip().lower() if self.lowercase else line.strip()
+
+
+def _make(name: str, settings: MetricSettings) -> _Sacre | _Exact:
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    lowercase = settings.lowercase
+    match name:
+        case "bleu":
+            # Of a short sentence all n-grams there are, as sacreBLEU advises.
+            single = make_bleu(settings.tokenize, lowercase=lowercase, effective_order=True)
+            return _Sacre(make_bleu(settings.tokenize, lowercase=lowercase), single)
+        case "chrf" | "chrf++":
+            chrf = CHRF(word_order=2 if name == "chrf++" else 0, lowercase=lowercase)
+            return _Sacre(chrf, chrf)
+        case "ter":
+            ter = TER()
+            return _Sacre(ter, ter)
+        case "paper":
+            assert settings.language
+            # Without smoothing a sentence without a match of four words has no score.
+            return _Sacre(make_paper_bleu(settings.language, lowercase=lowercase), None)
+        case _:
+            return _Exact(lowercase)
+
+
+def _finish(name: str, made: _Sacre | _Exact, counts: list[list[float]], references: int) -> Measured:
+    sentences = np.array([made.compute_single(some) for some in counts]) if made.single else None
+    return Measured(name, made.signature(references), np.array(counts, float), made.compute, sentences)

@@ -1,0 +1,48 @@
+"""The perplexity of the references under a model: how much of a surprise they are to it, a subword token at a time."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transduce.errors import DataError
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """What a model gives the references: each one's log-probability in nats, and its tokens with the last."""
+
+    log_probabilities: Sequence[float]
+    tokens: Sequence[int]
+
+    def __post_init__(self) -> None:
+        if len(self.log_probabilities) != len(self.tokens):
+            raise DataError(
+                f"there are {len(self.log_probabilities):,} log-probabilities and {len(self.tokens):,} lengths; "
+                "a likelihood has one of each for a sentence"
+            )
+
+    @property
+    def nats(self) -> float:
+        """The mean over all tokens of minus the log-probability."""
+        return -math.fsum(self.log_probabilities) / max(1, sum(self.tokens))
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of that mean, as in Table 3 of the paper; infinite where it is too large for a number."""
+        return math.exp(self.nats) if self.nats < 700 else math.inf
+
+
+Measure = Callable[[Sequence[str], Sequence[str]], Likelihood]
+
+
+def measure_with(path: Path) -> Measure:
+    """What measures references by a run's model, a checkpoint or a model; it is loaded when it is needed."""
+
+    def measure(sources: Sequence[str], references: Sequence[str]) -> Likelihood:
+        from transduce.decoding.translator import Translator
+
+        found = Translator.load(path, precision="float32", engine="torch").score(list(zip(sources, references)))
+        return Likelihood([float(scores.sum(dtype="float64")) for scores in found], [len(scores) for scores in found])
+
+    return measure

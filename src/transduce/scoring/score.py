@@ -1,0 +1,121 @@
+"""What `transduce score` does: reads the texts, measures, resamples, prints, and writes what was asked for."""
+
+import json
+import sys
+
+from transduce.errors import DataError, UsageError
+from transduce.scoring.bleu import DEFAULT_TOKENIZER, TOKENIZER_OF
+from transduce.scoring.findings import Score, ScoreReport, ScoreRequest
+from transduce.scoring.metrics import Measured, MetricSettings, check_metrics, measure
+from transduce.scoring.paper import LANGUAGES
+from transduce.scoring.perplexity import Measure
+from transduce.scoring.report import write_report
+from transduce.scoring.show import show_scores, to_dict, write_sentences
+from transduce.scoring.significance import compare, confide, resample
+from transduce.scoring.texts import STANDARD_INPUT, find_language, find_oddities, read_texts, same_file
+
+DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "paper")
+
+
+def score(request: ScoreRequest, likelihood: Measure | None = None) -> ScoreReport:
+    """Score systems; `likelihood` measures references (second argument) as translations of sources (first)."""
+    settings, metrics = resolve(request)
+    check_request(request, needs_source=likelihood is not None)
+    check_metrics(metrics, settings)
+    if request.comet:
+        from transduce.scoring.comet import import_comet
+
+        import_comet()
+    texts = read_texts(request.systems, request.references, request.source)
+    for note in filter(None, [_left_out(request, settings, metrics), *find_oddities(texts)]):
+        print(f"note: {note}", file=sys.stderr)
+    measured = measure(texts, metrics, settings, request.workers)
+    if request.comet:
+        from transduce.scoring.comet import measure_comet
+
+        for of_system, found in zip(measured, measure_comet(texts, request.comet)):
+            of_system.append(found)
+    surprise = None
+    if likelihood:
+        assert texts.source is not None
+        surprise = likelihood(texts.source, texts.first_references())
+    return ScoreReport(request, settings, texts, judge(measured, request.samples, request.seed), surprise)
+
+
+def publish(report: ScoreReport) -> None:
+    """Print the scores and write the files that were asked for."""
+    request = report.request
+    if request.json:
+        print(json.dumps(to_dict(report), indent=2, ensure_ascii=False))
+    else:
+        # Sentences on standard output are for another program; the table must not be among them.
+        show_scores(report, sys.stderr if request.sentences == STANDARD_INPUT else sys.stdout)
+    if request.sentences:
+        write_sentences(report, request.sentences)
+    if request.report:
+        write_report(report, request.report)
+
+
+def resolve(request: ScoreRequest) -> tuple[MetricSettings, tuple[str, ...]]:
+    """Find the language, the tokenizer and the metrics where they are not given."""
+    language = request.language
+    if language is None and (found := find_language(request.references[0])) in LANGUAGES | TOKENIZER_OF.keys():
+        language = found
+    tokenize = request.tokenize or TOKENIZER_OF.get(language or "", DEFAULT_TOKENIZER)
+    metrics = tuple(dict.fromkeys(request.metrics))
+    if not metrics:
+        metrics = tuple(name for name in DEFAULT_METRICS if name != "paper" or language in LANGUAGES)
+    return MetricSettings(tokenize, request.lowercase, language), metrics
+
+
+def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
+    """Refuse what cannot be done, before any work is."""
+    if request.samples < 0 or request.seed < 0 or request.examples < 0:
+        raise UsageError("--samples, --seed and --examples are whole numbers from 0")
+    if request.workers is not None and request.workers < 1:
+        raise UsageError(f"--workers {request.workers} is not positive")
+    for flag, wanted in (("--comet", bool(request.comet)), ("--model", needs_source)):
+        if wanted and request.source is None:
+            raise UsageError(f"{flag} reads the source sentences as well; give --source FILE")
+    if request.json and request.sentences == STANDARD_INPUT:
+        raise UsageError("--json and --sentences - both want standard output; give --sentences a file")
+    read = [path for path in (*request.systems, *request.references, request.source) if path]
+    for flag, path in (("--sentences", request.sentences), ("--report", request.report)):
+        if path is None or (flag == "--sentences" and path == STANDARD_INPUT):
+            continue
+        if path == STANDARD_INPUT:
+            raise UsageError("--report - has no name; give the page a file, such as report.html")
+        if any(same_file(path, other) for other in read):
+            raise UsageError(f"{flag} {path} would overwrite a file that is to be read; choose another name")
+        if path.is_dir():
+            raise UsageError(f"{flag} {path} is a folder; name a file in it")
+        if not path.parent.is_dir():
+            raise DataError(f"{path}: its folder is not there; make it, or choose another name for {flag}")
+
+
+def judge(measured: list[list[Measured]], samples: int, seed: int) -> list[list[Score]]:
+    """Resample all findings alike, and compare each system with the first."""
+    if not samples:
+        return [[Score(found) for found in of_system] for of_system in measured]
+    all_scores = iter(resample([found for of_system in measured for found in of_system], samples, seed))
+    resampled = [[next(all_scores) for _ in of_system] for of_system in measured]
+    firsts = list(zip(measured[0], resampled[0]))
+    return [
+        [
+            Score(found, confide(some), compare(first.value, found.value, of_first, some) if number else None)
+            for (first, of_first), found, some in zip(firsts, measured[number], resampled[number])
+        ]
+        for number in range(len(measured))
+    ]
+
+
+def _left_out(request: ScoreRequest, settings: MetricSettings, metrics: tuple[str, ...]) -> str | None:
+    """Say why the paper's BLEU is not among metrics that nobody chose."""
+    if request.metrics or "paper" in metrics:
+        return None
+    why = (
+        f"Moses does not know the language {settings.language}"
+        if settings.language
+        else "give --language de, or another"
+    )
+    return f"the paper's BLEU is left out: {why}"

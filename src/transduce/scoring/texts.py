@@ -1,0 +1,172 @@
+"""Reads what is scored: translations, references and sources, line by line, plain or compressed, or standard input."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from transduce.errors import DataError, UsageError
+from transduce.text.corpus import COMPRESSED, Input, Problem, read_blocks
+
+STANDARD_INPUT = Path("-")
+SHOWN_PROBLEMS = 5
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+TOKENISED = 0.25  # of the lines end in a full stop with a space before it
+
+
+@dataclass(frozen=True)
+class System:
+    """Translations by one system, with the name it goes by."""
+
+    name: str
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of one test set; line n of each belongs to line n of all others."""
+
+    systems: list[System]
+    references: list[list[str | None]]  # none where a set of several references has no more for this sentence
+    source: list[str] | None
+
+    @property
+    def sentences(self) -> int:
+        """How many there are."""
+        return len(self.systems[0].lines)
+
+    def references_of(self, line: int) -> list[str]:
+        """The references of one sentence."""
+        return [some for reference in self.references if (some := reference[line]) is not None]
+
+    def first_references(self) -> list[str]:
+        """One reference for each sentence: the first it has."""
+        return [self.references_of(line)[0] for line in range(self.sentences)]
+
+
+def read_texts(systems: Sequence[Path], references: Sequence[Path], source: Path | None) -> Texts:
+    """Read all files; files that do not belong together are an error that names them."""
+    paths = [*systems, *references, *([source] if source else [])]
+    _refuse_repetitions(systems, references)
+    if paths.count(STANDARD_INPUT) > 1:
+        raise UsageError("standard input (-) can be read once; name files for the others")
+    lines = {path: read_lines(path) for path in dict.fromkeys(paths)}
+    _refuse_unequal(lines)
+    names = _names(systems)
+    return Texts(
+        [System(name, lines[path]) for name, path in zip(names, systems)],
+        _open_references(references, [lines[path] for path in references]),
+        lines[source] if source else None,
+    )
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a file without their ends; lines that are not UTF-8 are an error."""
+    lines: list[str] = []
+    problems: list[Problem] = []
+    for raw in _read_raw(path):
+        for line in raw.split(b"\n")[:-1]:
+            try:
+                lines.append(line.decode().removesuffix("\r"))
+            except UnicodeDecodeError as error:
+                lines.append("")
+                what = f"not UTF-8 (byte 0x{line[error.start]:02X} at place {error.start + 1})"
+                problems.append(Problem(name_of(path), len(lines), what))
+    if problems:
+        raise DataError(_list(problems, "convert the file to UTF-8"))
+    return lines
+
+
+def name_of(path: Path) -> str:
+    """A path as people name it."""
+    return "standard input" if path == STANDARD_INPUT else str(path)
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two names lead to one file."""
+    if STANDARD_INPUT in (one, other):
+        return False
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
+def find_language(path: Path) -> str | None:
+    """The language that a file's name ends in, looking through a compression suffix: de of newstest2014.de.xz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1][1:] if suffixes else None
+
+
+def find_oddities(texts: Texts) -> Iterator[str]:
+    """Say what is not wrong, but is seldom meant."""
+    references = [line for reference in texts.references for line in reference if line is not None]
+    for system in texts.systems:
+        if empty := sum(not line.strip() for line in system.lines):
+            yield f"{system.name}: lines without a translation: {empty:,} of {texts.sentences:,}"
+        if any(system.lines == reference for reference in texts.references):
+            yield f"{system.name}: every line equals its reference; is this the file that was meant?"
+        if _tokenised(system.lines) > TOKENISED > _tokenised(references):
+            yield (
+                f"{system.name}: many lines end in ' .' and those of the reference do not; "
+                "scores want plain text, so undo the tokenisation first"
+            )
+
+
+def _read_raw(path: Path) -> Iterator[bytes]:
+    if path == STANDARD_INPUT:
+        raw = sys.stdin.buffer.read().removeprefix(BYTE_ORDER_MARK)
+        if not raw:
+            raise DataError("standard input: there is nothing to read")
+        yield raw if raw.endswith(b"\n") else raw + b"\n"
+        return
+    if path.is_dir():
+        raise DataError(f"{path}: this is a folder; name a file of sentences, one to a line")
+    with closing(read_blocks(0, Input(files=(path,), format="lines"))) as blocks:
+        for block in blocks:
+            yield block.raw[0]
+
+
+def _refuse_repetitions(systems: Sequence[Path], references: Sequence[Path]) -> None:
+    for number, path in enumerate(systems):
+        if any(same_file(path, reference) for reference in references):
+            raise UsageError(f"{path} is given as a translation and as its reference; name the translation first")
+        if any(same_file(path, other) for other in systems[:number]):
+            raise UsageError(f"{path} is given twice; name each system once")
+
+
+def _refuse_unequal(lines: dict[Path, list[str]]) -> None:
+    if len({len(some) for some in lines.values()}) > 1:
+        counts = [f"{name_of(path)} has {len(some):,} lines" for path, some in lines.items()]
+        raise DataError(
+            f"{' but '.join(counts)}; line n of one file must belong to line n of the others, "
+            "so find where they part (an extra or missing line) and mend it there"
+        )
+
+
+def _open_references(paths: Sequence[Path], references: list[list[str]]) -> list[list[str | None]]:
+    """Take an empty line for a reference that is not there, as long as the sentence has another."""
+    problems = [
+        Problem(name_of(paths[0]), line, "the reference is empty" + ("" if len(paths) == 1 else ", and all others too"))
+        for line, of_sentence in enumerate(zip(*references), start=1)
+        if not any(some.strip() for some in of_sentence)
+    ]
+    if problems:
+        raise DataError(_list(problems, "every sentence needs a reference; mend these lines or leave them out of all"))
+    return [[line if line.strip() else None for line in reference] for reference in references]
+
+
+def _list(problems: Sequence[Problem], remedy: str) -> str:
+    shown = [str(problem) for problem in problems[:SHOWN_PROBLEMS]]
+    more = len(problems) - len(shown)
+    return "\n".join([*shown, *([f"and {more:,} more lines like these"] if more else []), remedy])
+
+
+def _names(systems: Sequence[Path]) -> list[str]:
+    """Names of files, or whole paths where two files have the same name."""
+    names = [path.name if path != STANDARD_INPUT else name_of(path) for path in systems]
+    return [name if names.count(name) == 1 else str(path) for name, path in zip(names, systems)]
+
+
+def _tokenised(lines: Sequence[str]) -> float:
+    return sum(line.rstrip().endswith(" .") for line in lines) / max(1, len(lines))

@@ -1,0 +1,30 @@
+"""Minute models as folders on disk, and processes to be killed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import Forks
+from models import save_tiny
+
+from transduce.decoding.translator import Translator
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned nothing: what it says is always the same, and nothing else is asked of it."""
+    return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def translator(tiny: Path) -> Translator:
+    """The same, loaded."""
+    return Translator.load(tiny, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Where jobs run that are to be killed."""
+    forks = Forks(tmp_path_factory.mktemp("forks"))
+    yield forks
+    forks.close()

@@ -1,0 +1,136 @@
+"""Beam search in C++, several steps at a time, is the search that chooses with tensors, step by step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sentences import make_model, random_sentences
+from sentences import one_thread as one_thread
+from torch import Tensor
+
+from transduce.config import ModelConfig, SearchConfig
+from transduce.decoding.cpu import CpuEngine, CpuLines
+from transduce.decoding.engine import Runs
+from transduce.decoding.search import Task, search_all
+
+SHARP, FLAT = (make_model(seed=seed, tie="none").float() for seed in (1, 2))
+with torch.no_grad():
+    SHARP.output.weight.mul_(2)
+    FLAT.output.weight.mul_(0.2)
+ENGINES = [CpuEngine(model, precision="float32", threads=1) for model in (SHARP, FLAT)]
+
+
+@dataclass
+class StepByStep:
+    """An engine's lines without what chooses by itself."""
+
+    lines: CpuLines
+
+    def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
+        self.lines.admit(slots, sources)
+
+    def advance(self, slots: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
+        return self.lines.advance(slots, tokens, parents)
+
+    def normaliser(self, logits: Tensor) -> Tensor:
+        return self.lines.normaliser(logits)
+
+    def best(self, logits: Tensor, k: int, normaliser: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.lines.best(logits, k, normaliser)
+
+    def close(self) -> None:
+        self.lines.close()
+
+
+@dataclass
+class Slower:
+    """An engine that chooses nothing by itself."""
+
+    engine: CpuEngine
+    rows: int
+
+    tokens = 1 << 14
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.engine.config
+
+    @property
+    def device(self) -> torch.device:
+        return self.engine.device
+
+    def open(self, slots: int, beam: int, source: int, target: int) -> StepByStep:
+        return StepByStep(self.engine.open(slots, beam, source, target))
+
+
+@given(
+    sharp=st.booleans(),
+    beam=st.integers(1, 6),
+    wanted=st.integers(1, 6),
+    alpha=st.sampled_from([0.0, 0.6, 2.0]),
+    stop=st.sampled_from(["exact", "full"]),
+    least=st.integers(0, 6),
+    extra=st.integers(0, 6),
+    most=st.one_of(st.none(), st.integers(6, 9)),
+    lengths=st.lists(st.integers(1, 12), max_size=9),
+    seed=st.integers(0, 99),
+    together=st.integers(1, 4),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_several_steps_in_one_call_are_the_same_steps(
+    sharp: bool,
+    beam: int,
+    wanted: int,
+    alpha: float,
+    stop: str,
+    least: int,
+    extra: int,
+    most: int | None,
+    lengths: list[int],
+    seed: int,
+    together: int,
+):
+    config = SearchConfig(
+        beam=beam,
+        n_best=min(wanted, beam),
+        alpha=alpha,
+        stop=stop,  # pyright: ignore[reportArgumentType]
+        min_tokens=least,
+        extra_tokens=extra,
+        max_tokens=most,
+    )
+    engine = ENGINES[not sharp]
+    engine.rows = together * beam
+    tasks = [Task(np.array(source)) for source in random_sentences(lengths, seed=seed)]
+    found, expected = search_all(engine, tasks, config), search_all(Slower(engine, together * beam), tasks, config)
+    for ours, plain in zip(found, expected, strict=True):
+        assert [(one.tokens.tolist(), one.ended) for one in ours] == [(one.tokens.tolist(), one.ended) for one in plain]
+        for one, other in zip(ours, plain):
+            np.testing.assert_allclose(one.token_scores, other.token_scores, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(one.score, other.score, rtol=1e-5)
+
+
+def test_only_lines_that_can_choose_by_themselves_are_asked_to():
+    lines = ENGINES[0].open(1, 1, 2, 3)
+    assert isinstance(lines, Runs)
+    assert not isinstance(StepByStep(lines), Runs)
+
+
+def test_what_is_done_stays_as_it_is():
+    lines = ENGINES[0].open(2, 2, 3, 5)
+    beams = lines.beams_for(SearchConfig(beam=2))
+    lines.admit([0, 1], [np.array([5, 6, 3]), np.array([7, 3])])
+    beams.begin([0, 1], [5, 2])
+    lines.run(2)
+    assert beams.done.tolist()[1]
+    before = [part[1].clone() for part in (beams.scores, beams.length, beams.ended, beams.said)]
+    results = beams.results([1])
+    lines.run(3)
+    assert beams.done.tolist() == [True, True]
+    for old, part in zip(before, (beams.scores, beams.length, beams.ended, beams.said)):
+        assert torch.equal(old, part[1])
+    assert [one.tokens.tolist() for one in beams.results([1])[0]] == [one.tokens.tolist() for one in results[0]]
+    lines.run(1)  # nothing is open: nothing happens

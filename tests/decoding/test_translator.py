@@ -1,0 +1,436 @@
+"""`Translator`: texts in, texts out, whatever stands in them and whatever stands beside them."""
+
+import itertools
+import math
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from models import SEARCH, learn_subwords, save_tiny
+
+from transduce.config import SearchConfig
+from transduce.decoding import translator as module
+from transduce.decoding.force import score_pairs
+from transduce.decoding.options import Options, Request
+from transduce.decoding.translator import Alternative, Sentence, Translation, Translator
+from transduce.errors import ConfigError, DataError, UsageError
+from transduce.model.saved import WEIGHTS, load_model, read_tensors
+from transduce.model.transformer import Transformer
+from transduce.text.sentences import Layout, lay_out
+from transduce.text.subwords import END
+
+PARAGRAPHS = """\
+The first sentence is here. The second one follows it!\tAnd a third?
+
+   Another paragraph.   It has  odd   spaces.
+\u2028* * *\r
+Nine euros."""
+WORDS = ["two", "euros", "Mr.", "3.5", "!", "…", "—", "\u2028", "\n", "\n\n", "\r\n", "  ", "\t", "\0", "\x1b[0m", "🙂"]
+WORDS += ["Straße", "日本語。", "\ufeff", "e\u0301", "&amp;", "\u2581", "<s>", "twenty-three", "."]
+
+
+def texts(most: int = 12) -> st.SearchStrategy[str]:
+    """Texts of words and odd things, with spaces or without."""
+    joined = st.tuples(st.lists(st.sampled_from(WORDS), max_size=most), st.sampled_from(["", " "]))
+    return st.one_of(joined.map(lambda pair: pair[1].join(pair[0])), st.text(max_size=20))
+
+
+def breaks(text: str) -> list[str]:
+    """The line breaks of a text, of all kinds."""
+    return re.findall(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text)
+
+
+# ---- texts ----
+
+
+def test_a_text_gives_one_translation_and_a_list_one_for_each(translator: Translator):
+    one = translator.translate("two euros")
+    assert isinstance(one, Translation)
+    assert one.source == "two euros"
+    assert str(one) == one.text != ""
+    assert translator.translate(["two euros", "", "two euros"]) == [one, translator.translate(""), one]
+    assert translator.translate([]) == []
+    assert list(translator.stream(iter(["two euros"]))) == [one]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n", " \t\r\n", "\u2028\u3000\ufeff", "\n\n\n"])
+def test_what_is_blank_stays_as_it_is(translator: Translator, blank: str):
+    found = translator.translate(blank)
+    assert (found.text, found.score, found.sentences) == (blank, 0.0, ())
+    assert isinstance(found.score, float)
+    assert found.alternatives() == [(blank, 0.0)]
+
+
+@pytest.mark.parametrize("marks", ["!", "…  —\u00a0?", "* * *", "\0", "🙂🙂", "e\u0301"[1:], "\u2581"])
+def test_what_has_no_letters_is_copied_to_the_letter(translator: Translator, marks: str):
+    found = translator.translate(f" {marks}\n")
+    assert found.text == f" {marks}\n"
+    assert found.sentences == (Sentence(marks, (Alternative(marks, 0.0, 0.0, True, (), ()),)),)
+    assert found.score == 0.0
+
+
+@pytest.mark.parametrize("asked", [{"prefix": "neun"}, {"require": ["neun"]}, {"forbid": ["!"]}])
+def test_what_has_no_letters_is_translated_if_more_is_asked_for(translator: Translator, asked: dict[str, list[str]]):
+    found = translator.translate(Request("!!", **asked))  # pyright: ignore[reportArgumentType]
+    assert found.sentences[0].alternatives[0].tokens
+    assert "!" not in found.text or "forbid" not in asked
+    assert translator.translate(Request("!!", forbid=("?",))).text == "!!"
+
+
+@pytest.mark.parametrize("split", ["long", "always", "never"])
+def test_paragraphs_keep_their_layout(translator: Translator, split: str):
+    found = translator.translate(PARAGRAPHS, split=split, split_over=45)
+    pieces = {"long": 6, "always": 7, "never": 4}[split]
+    assert len(found.sentences) == pieces
+    assert breaks(found.text) == breaks(PARAGRAPHS)
+    assert found.text == found.layout.join([sentence.alternatives[0].text for sentence in found.sentences])
+    assert found.score == pytest.approx(sum(sentence.alternatives[0].score for sentence in found.sentences))
+    alone = [translator.translate(sentence.source).text for sentence in found.sentences]
+    assert found.text == found.layout.join(alone)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(texts(), max_size=8))
+def test_a_translation_does_not_depend_on_the_other_texts(translator: Translator, mixture: list[str]):
+    found = translator.translate(mixture, split="always")
+    assert [each.source for each in found] == mixture
+    for text, each in zip(mixture, found):
+        assert breaks("".join(each.layout.gaps)) == breaks(text)
+        assert each.text == each.layout.join([sentence.alternatives[0].text for sentence in each.sentences])
+        assert each == translator.translate(text, split="always")
+        for sentence in each.sentences:
+            assert all(alternative.complete or alternative.token_scores for alternative in sentence.alternatives)
+
+
+def test_texts_that_repeat_are_searched_for_once(translator: Translator, monkeypatch: pytest.MonkeyPatch):
+    searched: list[int] = []
+    usual = module.search
+
+    def search(engine: object, tasks: list[object], *more: object) -> object:
+        searched.append(len(tasks))
+        return usual(engine, tasks, *more)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(module, "search", search)
+    told: list[tuple[int, int]] = []
+    texts = ["two euros", "nine", "two euros", Request("two euros", forbid=("x",)), "!", Request("nine")]
+    found = list(translator.stream(texts, done=lambda *counts: told.append(counts)))
+    asked: list[dict[str, Any]] = [{}, {"prefix": "neun"}, {"require": ["acht"]}, {"forbid": ["a"]}, {"prefix": "acht"}]
+    alone = [translator.translate(Request("two euros", **each)) for each in asked]
+    assert translator.translate([Request("two euros", **each) for each in asked]) == alone
+    del searched[1:]
+    assert searched == [3]
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert found[0] == found[2]
+    assert found[1] == found[5]
+
+
+def test_any_number_of_texts_is_translated_a_window_at_a_time(translator: Translator, monkeypatch: pytest.MonkeyPatch):
+    expected = translator.translate([f"{number} euros" for number in range(23)])
+    for name, value in (("WINDOW_TEXTS", 5), ("WINDOW_TOKENS", 8)):  # of about four characters
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, value)
+            given: list[int] = []
+            texts = (given.append(number) or f"{number} euros" for number in range(23))
+            stream = translator.stream(texts)
+            assert next(stream) == expected[0]
+            assert len(given) == 5
+            assert list(stream) == expected[1:]
+
+
+def test_several_threads_get_what_one_gets(tiny: Path):
+    for engine in ("native", "torch"):
+        shared = Translator.load(tiny, device="cpu", engine=engine, threads=2)
+        asked = [[f"{number} euros and {other} dollars." for number in range(9)] for other in range(4)]
+        alone = [shared.translate(texts, n_best=2) for texts in asked]
+        found: dict[int, list[Translation]] = {}
+        begin = threading.Barrier(4)
+
+        def work(number: int, shared: Translator = shared, begin: threading.Barrier = begin) -> None:
+            begin.wait()
+            for _ in range(3):
+                found[number] = shared.translate(asked[number], n_best=2)  # noqa: B023 - the threads end below
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [found[number] for number in range(4)] == alone
+
+
+# ---- long texts ----
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["two", "euros.", "Nine", "x" * 40, "—", "日本語"]), min_size=1, max_size=60))
+def test_no_sentence_is_longer_than_the_longest(translator: Translator, words: list[str]):
+    text = " ".join(words)
+    found = translator.translate(text, longest=7, beam=1)
+    subwords = translator.subwords["source"]
+    assert all(len(subwords.encode(sentence.source)) <= 7 for sentence in found.sentences)
+    # Nothing is cut off: the pieces are the text.
+    assert found.layout.join([sentence.source for sentence in found.sentences]).split() == text.split() or "語" in text
+
+
+def test_too_long_a_sentence_is_refused_by_name(translator: Translator):
+    subwords = translator.subwords["source"]
+    text = "two euros and two dollars"
+    tokens = len(subwords.encode(text))
+    assert len(translator.translate(text, split="never", longest=tokens).sentences) == 1
+    refused = f"text 2: a sentence that may not be split has {tokens} tokens, and {tokens - 1} are the most that are "
+    with pytest.raises(DataError, match=re.escape(refused)) as error:
+        translator.translate(["nine", text], split="never", longest=tokens - 1)
+    assert f"raise longest = {tokens - 1}: '{text}' …" in str(error.value)
+    spelled = subwords.encode("日")  # the space before it, and its bytes
+    assert len(spelled) == 4
+    with pytest.raises(DataError, match="has 4 tokens, and 3 are the most"):
+        translator.translate("日", split="never", longest=3)
+    with pytest.raises(DataError, match=r"^the text: a text with a prefix or a required phrase has"):
+        translator.translate(Request(text, prefix="zwei"), longest=tokens - 1)
+
+
+def test_what_comes_before_an_error_is_translated(translator: Translator):
+    def texts():
+        yield from ("nine", "ten")
+        raise DataError("no more")
+
+    long = "two euros and two dollars"
+    for source, message in ((texts(), "no more"), (["nine", "ten", long, "two"], "text 3: a sentence")):
+        stream = translator.stream(source, split="never", longest=5)
+        assert [next(stream).source, next(stream).source] == ["nine", "ten"]
+        with pytest.raises(DataError, match=message):
+            next(stream)
+
+
+def test_a_model_with_learned_positions_takes_what_it_knows(tmp_path: Path, tiny: Path):
+    learned = save_tiny(tmp_path / "learned", positions="learned", max_positions=12)
+    for paths in ([learned], [tiny, learned]):
+        found = Translator.load(*paths, device="cpu").translate("two euros " * 30, beam=1)
+        counts = [len(learn_subwords().encode(sentence.source)) for sentence in found.sentences]
+        assert max(counts) <= 11
+        assert len(counts) > 5
+    with pytest.raises(DataError, match=r"and 11 are the most that are translated at once; split it: 'two"):
+        Translator.load(learned, device="cpu").translate("two euros " * 30, split="never")
+
+
+# ---- what is asked for ----
+
+
+def test_a_request_with_everything(translator: Translator):
+    plain = translator.translate("two euros and nine dollars", beam=4, min_tokens=3)
+    avoid = plain.sentences[0].alternatives[0].text.split()[-1]
+    request = Request("two euros and nine dollars", prefix="Neun  Euro ", require=["zwei"], forbid=[avoid])  # pyright: ignore[reportArgumentType]
+    found = translator.translate(request, beam=6, n_best=3, alignments=True, extra_tokens=20)
+    assert request.require == ("zwei",)
+    sentence = found.sentences[0]
+    assert len(sentence.alternatives) == 3
+    for one in sentence.alternatives:
+        assert one.text.startswith("Neun Euro")
+        assert " zwei" in one.text
+        assert avoid not in one.text.split()
+        assert one.alignment is not None
+    assert found.sentences[0].source == request.text
+
+
+def test_a_prefix_and_phrases_are_for_one_sentence(translator: Translator):
+    two = "The first one. The second one."
+    found = translator.translate(Request(two, prefix="neun"), split="always")
+    assert [sentence.source for sentence in found.sentences] == [two]
+    assert found.text.startswith("neun")
+    for asked in ({"prefix": "neun"}, {"require": ("neun",)}):
+        with pytest.raises(DataError, match=r"^the text: has 2 lines, and a prefix or a required phrase is for one"):
+            translator.translate(Request("one\ntwo", **asked))  # pyright: ignore[reportArgumentType]
+    assert translator.translate(Request("", prefix="neun")).text == ""
+    assert len(translator.translate(Request(two, forbid=("x",)), split="always").sentences) == 2
+
+
+@pytest.mark.parametrize("name", ["text", "prefix", "require", "forbid"])
+def test_what_is_no_text_is_refused(translator: Translator, name: str):
+    wrong = {"text": "nine", name: "a\ud800" if name in ("text", "prefix") else ("ok", "a\ud800")}
+    with pytest.raises(DataError, match=r"^text 2: character 2 is half of a surrogate pair"):
+        translator.translate(["one", Request(**wrong)])  # pyright: ignore[reportArgumentType]
+    wrong[name] = 5 if name in ("text", "prefix") else "letters"  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match=rf"^{name} = .*, wanted a "):
+        Request(**wrong)  # pyright: ignore[reportArgumentType]
+    if name in ("require", "forbid"):
+        for nothing in ("", " ", "\u200b"):
+            with pytest.raises(DataError, match="is no phrase to require or forbid"):
+                translator.translate(Request("nine", **{name: (nothing,)}))  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ConfigError, match="wanted a list of strings"):
+            Request("nine", **{name: [3]})  # pyright: ignore[reportArgumentType]
+
+
+def test_a_text_must_be_a_string(translator: Translator):
+    with pytest.raises(ConfigError, match=r"^text = 5, wanted a string"):
+        translator.translate([5])  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_settings_with_typos_are_named_with_the_nearest(translator: Translator):
+    with pytest.raises(ConfigError) as error:
+        translator.translate("nine", beem=3, alignment=True, xyzzy=1)
+    assert str(error.value).splitlines() == [
+        "settings: unknown key beem; did you mean beam?",
+        "settings: unknown key alignment; did you mean alignments?",
+        "settings: unknown key xyzzy",
+    ]
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"beam": "x"}, 'settings: beam = "x", wanted a whole number'),
+        ({"n_best": 9}, "settings: search.n_best = 9 is more than search.beam = 2; use a beam of 9"),
+        ({"longest": 0}, "settings: longest = 0 is out of range; use 1 or more"),
+        ({"split": "nver"}, 'settings: split = "nver", wanted "long" or "always" or "never"'),
+    ]
+    for wrong, message in cases:
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            translator.translate("nine", **wrong)
+
+
+def test_settings_are_laid_over_the_models_own_and_over_options(translator: Translator):
+    options = Options(split="always", alignments=True)
+    found = translator.translate("One. Two.", options, n_best=2)
+    assert len(found.sentences) == 2
+    assert all(len(sentence.alternatives) == 2 for sentence in found.sentences)
+    assert all(one.alignment is not None for sentence in found.sentences for one in sentence.alternatives)
+    assert len(translator.translate("One. Two.", options, split="never").sentences) == 1
+    assert translator.translate("One.").sentences[0].alternatives[0].alignment is None
+    assert translator.search == SEARCH
+
+
+# ---- scores ----
+
+
+def test_scores_are_the_models(translator: Translator):
+    sentences = [each.sentences[0] for each in translator.translate(["two euros", "nine dollars"], beam=6, n_best=6)]
+    assert {one.complete for sentence in sentences for one in sentence.alternatives} == {True, False}
+    for sentence in sentences:
+        source = translator._encode(sentence.source, "source")
+        for one in sentence.alternatives:
+            assert sum(one.token_scores) == pytest.approx(one.log_probability, abs=1e-4)
+            said = len(one.tokens) + one.complete
+            assert len(one.token_scores) == said
+            assert one.score == pytest.approx(one.log_probability / ((5 + said) / 6) ** 0.6, rel=1e-5)
+            tokens = [translator.subwords["target"].processor.piece_to_id(piece) for piece in one.tokens]
+            forced = score_pairs(translator.loaded[0].model, [(source, np.array([*tokens, END]))])[0]
+            np.testing.assert_allclose(one.token_scores, forced[:said], atol=1e-4)
+        for complete in (True, False):
+            scores = [one.score for one in sentence.alternatives if one.complete is complete]
+            assert scores == sorted(scores, reverse=True)
+    cut = translator.translate("two euros", max_tokens=1, min_tokens=1).sentences[0].alternatives[0]
+    assert not cut.complete
+    assert len(cut.tokens) == len(cut.token_scores) == 1
+
+
+def test_given_translations_are_scored_in_the_form_of_the_training_text(translator: Translator):
+    plain, odd = translator.score([("two euros", "zwei Euro für"), (" two\t euros\r", "zwei  Euro fu\u0308r ")])
+    np.testing.assert_array_equal(plain, odd)
+    assert len(plain) == len(translator.subwords["target"].encode("zwei Euro für")) + 1
+    kept = Translator(translator.loaded, translator.engine)
+    assert kept.score([]) == []
+
+
+def test_text_is_normalised_as_the_training_text_was(tmp_path: Path):
+    for form, same in (("NFC", False), ("NFKC", True), ("off", False)):
+        model = Translator.load(save_tiny(tmp_path / form, about={"unicode": form}), device="cpu")
+        one, other = model.translate(["ﬁve", "five"])
+        assert (one.text == other.text) is same
+        composed, apart = model.translate(["\u00e9 a", "e\u0301 a"])
+        assert (composed.text == apart.text) is (form != "off")
+        assert apart.source == "e\u0301 a"
+        assert apart.sentences[0].source == ("e\u0301 a" if form == "off" else "\u00e9 a")
+    assert model.translate("a &lt; b").sentences[0].source == "a &lt; b"  # text as people have it, not HTML
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(-9, 0), min_size=1, max_size=4).map(lambda some: sorted(some)[::-1]), max_size=5),
+    st.lists(st.sampled_from([" ", "", "\n"]), min_size=6, max_size=6),
+)
+def test_alternatives_of_a_text_are_the_best_combinations(scores: list[list[float]], gaps: list[str]):
+    sentences = tuple(
+        Sentence(f"s{n}", tuple(Alternative(f"{n}.{m}", score, 0, True, (), ()) for m, score in enumerate(some)))
+        for n, some in enumerate(scores)
+    )
+    layout = Layout(tuple(gaps[: len(scores) + 1]), frozenset())
+    best = layout.join([f"{n}.0" for n in range(len(scores))])
+    found = Translation("x", best, 0.0, sentences, layout).alternatives()
+    totals = sorted((math.fsum(choice) for choice in itertools.product(*scores)), reverse=True)
+    many = max(map(len, scores), default=1)
+    assert [score for _, score in found] == pytest.approx(totals[:many])
+    assert found[0][0] == best
+    assert len({text for text, _ in found}) == len(found) == min(many, len(totals))
+    for text, score in found:  # each text has the score of its own parts
+        chosen = [next(m for m in range(4) if f"{n}.{m}" in text) for n in range(len(scores))]
+        assert sum(some[m] for some, m in zip(scores, chosen)) == pytest.approx(score)
+
+
+def test_alternatives_of_a_very_long_text_take_no_time(translator: Translator):
+    one = Alternative("a", -1.0, -1, True, (), ()), Alternative("b", -2.0, -2, True, (), ())
+    _, layout = lay_out("a " * 20_000, len, 1, "always")
+    whole = Translation("x", "x", 0.0, (Sentence("a", one),) * 20_000, layout)
+    assert [score for _, score in whole.alternatives()] == [-20_000.0, -20_001.0]
+
+
+# ---- models ----
+
+
+def test_models_that_are_not_there_or_damaged_are_named(tmp_path: Path, tiny: Path):
+    with pytest.raises(ConfigError, match="needs the folder of a run"):
+        Translator.load()
+    with pytest.raises(DataError, match=r"no/where: does not exist; name a run"):
+        Translator.load(tmp_path / "no" / "where")
+    with pytest.raises(DataError, match="holds no model; name a run"):
+        Translator.load(str(tmp_path))
+    damaged = save_tiny(tmp_path / "damaged")
+    weights = damaged / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(DataError, match=r"model.safetensors: its bytes are not those that were written; the model is"):
+        Translator.load(damaged)
+    for setting in ({"precision": "fp16"}, {"engine": "nativ"}, {"device": "tpu"}):
+        with pytest.raises(UsageError, match="is not known; use "):
+            Translator.load(tiny, **setting)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_ensemble_means_its_models(tmp_path: Path, tiny: Path, translator: Translator):
+    twice = Translator.load(tiny, str(tiny), device="cpu")
+    texts = ["two euros", "nine dollars and ten"]
+    for one, two in zip(translator.translate(texts), twice.translate(texts)):
+        assert one.text == two.text
+        assert one.score == pytest.approx(two.score, abs=1e-4)
+    other = Translator.load(tiny, save_tiny(tmp_path / "other", seed=2), device="cpu")
+    found = other.translate("two euros", max_tokens=1, min_tokens=1).sentences[0].alternatives[0]
+    token = translator.subwords["target"].processor.piece_to_id(found.tokens[0])
+    source = translator._encode("two euros", "source")
+    each = [score_pairs(one.model, [(source, np.array([token]))])[0][0] for one in other.loaded]
+    assert found.log_probability == pytest.approx(np.logaddexp(*each) - np.log(2), abs=1e-4)
+    with pytest.raises(DataError, match=r"odd: has other subwords than .*tiny; they make no ensemble"):
+        Translator.load(tiny, save_tiny(tmp_path / "odd", subwords=learn_subwords(331)))
+
+
+def test_a_models_own_settings_of_search_are_used(tmp_path: Path):
+    model = Translator.load(save_tiny(tmp_path / "own", search=SearchConfig(beam=3, n_best=3, max_tokens=2)))
+    found = model.translate("two euros").sentences[0].alternatives
+    assert len(found) == 3
+    assert max(len(one.tokens) for one in found) <= 2
+
+
+def test_a_loaded_model_is_the_one_that_was_saved(tmp_path: Path):
+    """It is built without memory and without drawing; nothing may be left that was not loaded."""
+    kinds: list[dict[str, Any]] = [{}, {"positions": "learned", "max_positions": 9}, {"norm": "pre"}]
+    for number, changes in enumerate(kinds):
+        folder = save_tiny(tmp_path / str(number), **changes)
+        before = torch.random.get_rng_state()
+        model = load_model(folder).model
+        assert torch.equal(before, torch.random.get_rng_state())
+        assert not any(part.is_meta for part in [*model.parameters(), *model.buffers()])
+        assert not model.training
+        source = torch.tensor([5, 6, END]), torch.tensor([0, 3])
+        torch.manual_seed(number)
+        drawn = Transformer(model.config).eval()  # as it is made elsewhere, with memory and with drawing
+        drawn.load_state_dict(read_tensors(folder / WEIGHTS))
+        assert torch.equal(model(*source, *source), drawn(*source, *source))
