@@ -10,10 +10,22 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from toys import Said, Toy, assert_alike, assert_same, every_translation, log_probability, penalty, plain_beam, words
+from toys import (
+    Found,
+    Said,
+    Toy,
+    as_found,
+    assert_alike,
+    assert_same,
+    every_translation,
+    log_probability,
+    penalty,
+    plain_beam,
+    words,
+)
 
 from transduce.config import SearchConfig
-from transduce.decoding.beams import length_penalty
+from transduce.decoding.beams import Beams, length_penalty
 from transduce.decoding.search import Task, search_all
 from transduce.text.subwords import BEGIN, END, PAD
 
@@ -208,3 +220,34 @@ def test_the_same_again():
     for one, other in zip(first, second):
         assert_alike(one, other)
         assert [hypothesis.score for hypothesis in one] == [hypothesis.score for hypothesis in other]
+
+
+# What engines count on that take several steps before anybody looks
+
+
+@pytest.mark.parametrize("stop", ["exact", "full"])
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
+def test_what_is_done_stays_as_it_is_and_where_it_is(stop: Any, alpha: float):
+    """Others of them go on; the tensors remain those that a recorded step knows."""
+    beam, limits = 3, [2, 9, 5, 7]
+    beams = Beams(4, 9, SearchConfig(beam=beam, n_best=2, alpha=alpha, stop=stop), torch.device("cpu"))
+    places = [part.data_ptr() for part in beams.state()]
+    torch.manual_seed(0)
+    for _ in range(3):
+        beams.reset()
+        assert beams.done.all()
+        beams.begin([3, 1, 0, 2], limits)
+        assert not beams.done.any()
+        first: dict[int, list[Found]] = {}
+        for step in range(1, 15):
+            shares = torch.randn(4, beam, 9).log_softmax(-1)
+            values, tokens = shares.topk(min(beams.candidates, 9))
+            beams.choose(values, tokens.int())
+            done = beams.done.nonzero().flatten().tolist()
+            found = dict(zip(done, map(as_found, beams.results(done))))
+            assert first.items() <= found.items()
+            assert all(step <= limits[[3, 1, 0, 2].index(slot)] for slot in set(found) - set(first))
+            first = found
+        assert sorted(first) == [0, 1, 2, 3]
+        assert all(len(hypotheses) == 2 for hypotheses in first.values())
+        assert [part.data_ptr() for part in beams.state()] == places
