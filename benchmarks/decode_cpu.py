@@ -52,7 +52,7 @@ def ours(model: Transformer, precision: Any, threads: int) -> Decode:
 
 def ctranslate2(model: Transformer, precision: str, threads: int, folder: Path) -> Decode:
     """CTranslate2, from a specification filled with our weights."""
-    import ctranslate2
+    import ctranslate2  # pyright: ignore[reportMissingImports]
 
     converted = folder / precision
     save_for_ctranslate2(model, converted, None if precision == "float32" else precision)
@@ -77,7 +77,7 @@ def ctranslate2(model: Transformer, precision: str, threads: int, folder: Path) 
 
 def save_for_ctranslate2(model: Transformer, folder: Path, quantisation: str | None) -> None:
     """Write the model as CTranslate2 reads it."""
-    from ctranslate2.specs import common_spec, transformer_spec
+    from ctranslate2.specs import common_spec, transformer_spec  # pyright: ignore[reportMissingImports]
 
     config = model.config
     spec: Any = transformer_spec.TransformerSpec.from_config(

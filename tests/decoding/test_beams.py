@@ -244,7 +244,7 @@ def test_what_is_done_stays_as_it_is_and_where_it_is(stop: Any, alpha: float):
             values, tokens = shares.topk(min(beams.candidates, 9))
             beams.choose(values, tokens.int())
             done = beams.done.nonzero().flatten().tolist()
-            found = dict(zip(done, map(as_found, beams.results(done))))
+            found = dict(zip(done, map(as_found, beams.results(done)))) if done else {}
             assert first.items() <= found.items()
             assert all(step <= limits[[3, 1, 0, 2].index(slot)] for slot in set(found) - set(first))
             first = found

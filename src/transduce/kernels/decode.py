@@ -6,7 +6,7 @@ Legend of shapes: `rows` are the lines of all slots, slot by slot, so that `rows
 """
 
 # Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
-# pyright: reportCallIssue=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false
 
 import torch
 import triton
