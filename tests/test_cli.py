@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -176,6 +177,15 @@ def test_presets_in_a_terminal_are_a_table():
     assert process.wait() == 0
     assert all(name in shown for name in PRESETS)
     assert "\x1b[" in shown
+
+
+def test_doctor_says_whether_there_is_a_compiler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CXX", sys.executable)
+    assert main(["doctor"]) == 0
+    assert re.search("our own decoding on the CPU +yes", capsys.readouterr().out)
+    monkeypatch.setenv("CXX", "/no/compiler")
+    assert main(["doctor"]) == 0
+    assert re.search("our own decoding on the CPU +no: CXX = /no/compiler names no program", capsys.readouterr().out)
 
 
 def test_doctor_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]):

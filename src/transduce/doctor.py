@@ -72,6 +72,7 @@ def _fast_paths(torch: ModuleType | None, gpus: list[dict[str, Any]]) -> dict[st
     no_gpu = "" if gpus else "torch sees no GPU"
     no_modern_gpu = no_gpu or ("" if modern else "no GPU has compute capability 8.0 or more")
     return {
+        "our own decoding on the CPU": _no_compiler(),
         "bf16 on the CPU": "" if torch and _cpu_has_bf16(torch) else "the CPU has no instructions for it",
         "bf16 on the GPU": no_modern_gpu,
         "Triton kernels": no_gpu or ("" if _importable("triton") else "triton is not installed"),
@@ -82,6 +83,16 @@ def _fast_paths(torch: ModuleType | None, gpus: list[dict[str, Any]]) -> dict[st
         if _importable("compression.zstd") or _importable("zstandard")
         else "needs Python 3.14 or the zstandard package",
     }
+
+
+def _no_compiler() -> str:
+    from transduce.kernels.native import NativeError, find_compiler
+
+    try:
+        find_compiler()
+    except NativeError as error:
+        return str(error)
+    return ""
 
 
 def _cpu_has_bf16(torch: ModuleType) -> bool:
