@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,6 +131,21 @@ def test_searches_under_rules_are_plain_searches_without_what_is_forbidden(
             assert len(runs(said, no_repeat)) == len(set(runs(said, no_repeat)))
         expected_scores = log_probability(punished(toy, penalty), hypothesis)
         np.testing.assert_allclose(hypothesis.token_scores, expected_scores, 1e-4, 1e-5)
+
+
+@given(
+    seed=seeds, beam=beams, least=st.integers(1, 9), limit=st.integers(5, 12), stop=st.sampled_from(["exact", "full"])
+)
+@settings(max_examples=40, deadline=None)
+def test_so_many_tokens_are_said_at_least(seed: int, beam: int, least: int, limit: int, stop: Any):
+    """The one rule that needs nobody to watch what is said."""
+    toy = Toy(VOCABULARY, seed=seed, loves=lambda said: {END: 3.0})
+    config = SearchConfig(beam=beam, n_best=beam, min_tokens=least, stop=stop)
+    (found,) = search_all(toy, [Task(SOURCE, max_tokens=limit)], config)
+    tell = only(toy.tell(SOURCE.tolist()), lambda said, token: token != END or len(said) >= least)
+    expected, gap = plain_beam(tell, beam=beam, alpha=0.6, limit=limit, n_best=beam, stop=stop)
+    assume(gap > 1e-5)
+    assert_same(found, expected)
 
 
 def test_the_rules_make_a_difference():
