@@ -13,7 +13,10 @@ test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
-	$(BIN)/pytest
+	@echo "$(BIN)/pytest, with the two tests that train beside the others"
+	@$(BIN)/pytest tests/test_learning.py & learning=$$!; \
+	$(BIN)/pytest --ignore tests/test_learning.py; others=$$?; \
+	wait $$learning && exit $$others
 
 format: .venv/installed
 	$(BIN)/ruff format .
