@@ -219,6 +219,7 @@ def average(argv: list[str]) -> None:
 def translate(argv: list[str]) -> None:
     """Load the model and translate lines, or answer a person at a terminal."""
     from transduce.config import SearchConfig
+    from transduce.decoding.options import Options
     from transduce.flags import add_settings
 
     parser = _parser("translate", "RUN … [flags] < IN > OUT", "runs/base --precision int8 < news.en > news.de")
@@ -260,8 +261,6 @@ def translate(argv: list[str]) -> None:
         help="what computes on a CPU: our own code, compiled once, or torch (default: our own where it can be)",
     )
     add_settings(parser, SearchConfig)
-    from transduce.decoding.options import Options
-
     add_settings(parser, Options)
     given, flags = parser.parse(argv)
     _positive(given.threads, "--threads")
@@ -397,8 +396,7 @@ def _help() -> str:
         [
             "usage: transduce VERB [arguments]",
             "",
-            "The Transformer of 'Attention Is All You Need' as a complete translation system.",
-            "",
+            "The Transformer of 'Attention Is All You Need' as a complete translation system.\n",
             *(f"  {verb:{width}}  {summary}" for verb, summary in VERBS.items()),
             "",
             "`transduce VERB --help` explains a verb; `transduce --version` prints the version.",

@@ -384,7 +384,6 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 def test_closing_gives_all_back():
     sources = make_sources(MODELS["paper"], [20] * 16)
     zeros = np.zeros((16, 4), np.int32)
@@ -404,7 +403,6 @@ def test_closing_gives_all_back():
     assert threading.active_count() < 20
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 def test_room_that_is_not_used_costs_nothing():
     before = resident()
     lines = ENGINE.open(64, 8, 1000, 4000)  # more than a gigabyte

@@ -408,14 +408,15 @@ def test_letters_spelled_in_bytes_are_letters(pieces: list[str]):
 
 
 @given(
-    said=st.lists(st.integers(4, 11), max_size=8),
+    said=st.lists(st.integers(4, 12), max_size=8),
     phrase=st.lists(st.sampled_from(["a", "b", " ", "1", "%"]), min_size=1, max_size=4).map("".join),
 )
 @settings(max_examples=200, deadline=None)
 @example(said=[4, 5], phrase="aab")
+@example(said=[], phrase="a")
 def test_any_phrase_of_few_letters(said: list[int], phrase: str):
     """So few that phrases overlap with themselves and with one another in all ways."""
-    spelled = ["", "", "", "", "a", "b", "▁", "▁a", "ab", "1%", "ba▁b", "<0x61>"]
+    spelled = ["", "", "", "", "a", "b", "▁", "▁a", "ab", "1%", "ba▁b", "<0x61>", "ba▁a"]
     texts = [piece.replace("<0x61>", "a").replace(SPACE, " ") for piece in spelled]
     phrase = phrase.strip()
     assume(phrase)

@@ -92,9 +92,9 @@ def _split_line(line: str, count: Count, longest: int, whole: int) -> list[Span]
 
 def _cut(line: str, start: int, end: int, tokens: int, count: Count, longest: int) -> Iterator[Span]:
     """Cut a sentence into pieces of similar size with at most `longest` tokens each, at the best places there are."""
-    todo = [(start, end, tokens)]
-    while todo:
-        start, end, tokens = todo.pop()
+    waiting = [(start, end, tokens)]
+    while waiting:
+        start, end, tokens = waiting.pop()
         if tokens <= longest or end - start == 1:
             yield start, end
             continue
@@ -104,7 +104,7 @@ def _cut(line: str, start: int, end: int, tokens: int, count: Count, longest: in
         size = len(sentence) / parts
         before, after = _find_place(sentence, size * (parts // 2), size)
         for first, last in ((start + after, end), (start, start + before)):
-            todo.append((first, last, count(line[first:last])))
+            waiting.append((first, last, count(line[first:last])))
 
 
 # The places to cut a sentence at, each with the white space behind it. A full stop counts after four letters, so that
