@@ -116,6 +116,17 @@ def terminal(forks: Forks, *arguments: str, out: Path | None = None) -> Iterator
         os.close(theirs)
 
 
+def wait_until_asleep(process: int) -> None:
+    """Wait until a process has waited for something for a while."""
+    asleep = 0
+    until = time.monotonic() + 30
+    while asleep < 5:
+        assert time.monotonic() < until
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        time.sleep(0.02)
+
+
 def test_a_person_is_asked_and_answered(tiny: Path, translator: Translator, forks: Forks):
     with terminal(forks, str(tiny), "--split", "never", "--longest", "30") as (talk, job):
         assert "tiny: type a text and press Enter; Ctrl-D ends\n" in talk.wait_for("> ")
@@ -159,6 +170,7 @@ def test_answers_may_go_to_a_file_and_the_prompt_does_not(
 def test_ctrl_c_ends_a_conversation(tiny: Path, forks: Forks):
     with terminal(forks, str(tiny)) as (talk, job):
         talk.wait_for("> ")
+        wait_until_asleep(job)  # readline hears no signal between its prompt and its waiting
         os.kill(job, signal.SIGINT)
         assert forks.wait(job) == 130
         talk.wait_for("stopped\n")
