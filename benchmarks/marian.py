@@ -1,4 +1,4 @@
-"""Hugging Face's Marian with the weights of one of our models, for comparisons."""
+"""Hugging Face's Marian with the weights of one of our models: benchmarks and tests compare with it."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END, PAD
 
 
-def make_marian(model: Transformer) -> Any:
+def make_marian(model: Transformer, longest: int = 1024) -> Any:
     """Marian of the same sizes and weights: its biases zeros, which our attention does not have, its positions ours."""
     from transformers import MarianConfig, MarianMTModel
 
     config = model.config
     encoder_layers, decoder_layers = config.stacks()
-    marian = MarianMTModel(
+    marian: Any = MarianMTModel(
         MarianConfig(
             vocab_size=config.vocabulary,
             d_model=config.d_model,
@@ -27,13 +27,14 @@ def make_marian(model: Transformer) -> Any:
             decoder_ffn_dim=config.d_ff,
             activation_function="relu",
             scale_embedding=True,
-            max_position_embeddings=1024,
+            max_position_embeddings=longest,
             pad_token_id=PAD,
             eos_token_id=END,
             decoder_start_token_id=BEGIN,
             forced_eos_token_id=None,
         )
-    ).eval()
+    )
+    marian.to(model.embedding.weight.dtype).eval()
     with torch.no_grad():
         for parameter in marian.parameters():
             parameter.zero_()
@@ -41,7 +42,7 @@ def make_marian(model: Transformer) -> Any:
             theirs = [marian.get_parameter(other) for other in marian_names(name)]
             for part, parameter in zip(weight.chunk(len(theirs)), theirs):
                 parameter.copy_(part)
-        table = sinusoids(torch.arange(1024), config.d_model)
+        table = sinusoids(torch.arange(longest), config.d_model)
         for stack in (marian.model.encoder, marian.model.decoder):
             stack.embed_positions.weight.copy_(table)
     return marian

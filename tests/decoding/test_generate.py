@@ -10,28 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marian import make_marian
 from sentences import make_model, random_sentences
 from sentences import one_thread as one_thread
 from torch.nn.utils.rnn import pad_sequence
-from transformers import MarianConfig, MarianMTModel
 
 from transduce.config import SearchConfig
 from transduce.decoding.beams import Hypothesis
 from transduce.decoding.engine import TorchEngine
 from transduce.decoding.search import Task, search_all
-from transduce.model.attention import MultiHeadAttention
-from transduce.model.layers import DecoderLayer
-from transduce.model.positions import sinusoids
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END, PAD
 
-VOCABULARY, LONGEST = 60, 64
+VOCABULARY = 60
 LENGTHS = [4, 9, 1, 2, 6, 12]
 SEEDS = [0, 5, 6]
 
 
 @cache
-def make_pair(seed: int, end: float = 6.4) -> tuple[Transformer, MarianMTModel]:
+def make_pair(seed: int, end: float = 6.4) -> tuple[Transformer, Any]:
     """A model that says something else at each place, and likes to end so much; and Marian with the same weights."""
     ours = make_model(seed=seed, vocabulary=VOCABULARY, d_model=16, d_ff=32, heads=2)
     with torch.no_grad():
@@ -44,51 +41,7 @@ def make_pair(seed: int, end: float = 6.4) -> tuple[Transformer, MarianMTModel]:
         ours.embedding.weight[:, 0] = 0.0
         ours.embedding.weight[END] = 0.0
         ours.embedding.weight[END, 0] = end
-    sizes: dict[str, Any] = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 32))
-    }
-    tokens = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": BEGIN, "forced_eos_token_id": None}
-    marian = MarianMTModel(
-        MarianConfig(
-            vocab_size=VOCABULARY,
-            d_model=16,
-            activation_function="relu",
-            scale_embedding=True,
-            max_position_embeddings=LONGEST,
-            **sizes,
-            **tokens,
-        )
-    )
-    marian = marian.double().eval()
-    with torch.no_grad():
-        marian.get_parameter("model.shared.weight").copy_(ours.embedding.weight)
-        stacks: Any = ((marian.model.encoder, ours.encoder), (marian.model.decoder, ours.decoder))
-        for stack, layers in stacks:
-            stack.embed_positions.weight.copy_(sinusoids(torch.arange(LONGEST), 16))
-            for their, our in zip(stack.layers, layers):
-                copy_attention(our.get_submodule("self_attention"), their.self_attn)
-                copy_norm(our, "self_residual", their.self_attn_layer_norm)
-                if isinstance(our, DecoderLayer):
-                    copy_attention(our.cross_attention, their.encoder_attn)
-                    copy_norm(our, "cross_residual", their.encoder_attn_layer_norm)
-                their.fc1.load_state_dict(our.get_submodule("feed_forward.inner").state_dict())
-                their.fc2.load_state_dict(our.get_submodule("feed_forward.outer").state_dict())
-                copy_norm(our, "feed_forward_residual", their.final_layer_norm)
-    return ours, marian
-
-
-def copy_norm(layer: torch.nn.Module, name: str, their: torch.nn.Module) -> None:
-    their.load_state_dict(layer.get_submodule(f"{name}.norm").state_dict())
-
-
-def copy_attention(ours: torch.nn.Module, theirs: Any) -> None:
-    assert isinstance(ours, MultiHeadAttention)
-    parts = [*ours.projection.split(ours.widths), ours.output]
-    for weight, part in zip(parts, (theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.out_proj)):
-        part.weight.copy_(weight)
-        part.bias.zero_()
+    return ours, make_marian(ours, longest=64)
 
 
 def generate(marian: Any, sources: list[list[int]], many: int = 1, **settings: Any):

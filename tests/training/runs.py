@@ -3,9 +3,6 @@
 import hashlib
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from forks import ForkServer
 
 from transduce.cli import main
 from transduce.model import saved
@@ -150,11 +148,6 @@ def save_later(run: Path, step: int, plain: float | None = None, *, last: int = 
 # ---- things that happen to a run ----
 
 
-def die(*_: object, **__: object) -> None:
-    """As kill -9 does it."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def at_step(step: int, act: Callable[[], object], put: Put = setattr) -> None:
     """Do something when so many steps are done, saved and logged."""
     usual = loop.take_step
@@ -179,72 +172,12 @@ def at_save(step: int, act: Callable[[], object], put: Put = setattr) -> None:
     put(loop, "checkpoint", checkpoint)
 
 
-def die_at_call(number: int, folder: Path) -> None:
-    """Die before the nth call to the system that opens, makes, renames, removes or syncs something in a folder."""
-    calls = 0
-
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == number:
-            die()
-
-    def look(event: str, arguments: tuple[Any, ...]) -> None:
-        changes = event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "open")
-        if changes and arguments and str(folder) in str(arguments[0]):
-            count()
-
-    usual = os.fsync
-
-    def fsync(handle: int) -> None:
-        count()
-        usual(handle)
-
-    os.fsync = fsync
-    sys.addaudithook(look)
-
-
-def on_call(owner: object, name: str, number: int, act: Callable[..., object], put: Put = setattr) -> None:
-    """Do something instead of the nth call of a function from now on."""
-    usual = getattr(owner, name)
-    calls = 0
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        return act(*args, **kwargs) if calls == number else usual(*args, **kwargs)
-
-    put(owner, name, called)
-
-
 # ---- processes to be killed ----
 
-SERVER = """
-import json, os, signal, sys, traceback
-import torch, torch._dynamo
-import transduce.cli, transduce.training.run
-torch.set_num_threads(1)
-for line in sys.stdin:
-    code, arguments, log = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(output, 1), os.dup2(output, 2)
-        left = 1
-        signal.alarm(120)
-        try:
-            exec(code, {})
-            left = transduce.cli.main(arguments)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush(), sys.stderr.flush()
-            os._exit(left)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
 PREAMBLE = """
 import os, pathlib, resource, shutil, signal
-from runs import at_save, at_step, die, die_at_call, on_call, save_later
+from forks import before_change, die, on_call
+from runs import at_save, at_step, save_later
 from transduce import disk
 from transduce.model import saved
 from transduce.training import checkpoint, loop, meter, metrics, run
@@ -260,27 +193,16 @@ class Ended:
     text: str
 
 
-class Forks:
-    """Runs transduce in processes of its own; torch is imported once for all of them."""
+class Forks(ForkServer):
+    """Runs transduce in processes of its own."""
 
     def __init__(self, folder: Path):
+        # dynamo is imported by the first optimiser, and takes long.
+        super().__init__("torch._dynamo", "transduce.training.run", folder=Path(__file__).parent)
         self.log = folder / "log"
-        here = str(Path(__file__).parent)
-        path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self.server = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
 
     def run(self, code: str, *arguments: str) -> Ended:
         """Run some code and then a command line."""
-        assert self.server.stdin
-        assert self.server.stdout
-        self.server.stdin.write(json.dumps([PREAMBLE + code, arguments, str(self.log)]) + "\n")
-        self.server.stdin.flush()
-        code_left = int(self.server.stdout.readline())
-        return Ended(code_left, self.log.read_text())
-
-    def close(self) -> None:
-        """End the process that starts the others."""
-        self.server.communicate(timeout=30)
+        self.log.write_bytes(b"")
+        left = self.wait(self.start(PREAMBLE + code, arguments, [os.devnull, str(self.log), str(self.log)]))
+        return Ended(left, self.log.read_text())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forks import on_call
 from runs import (
     SHORT,
     Forks,
@@ -21,7 +22,6 @@ from runs import (
     leftovers,
     load_state,
     metrics,
-    on_call,
     save_later,
     train,
 )
@@ -62,7 +62,7 @@ def test_a_process_killed_at_any_call_to_the_system_leaves_whole_checkpoints(
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(tmp_path / "before", run)
         path = repr(str(run))
-        code = f"die_at_call({number}, {path}); save_later(pathlib.Path({path}), 6, 1.0, last=1); os._exit(0)"
+        code = f"before_change({number}, {path}, die); save_later(pathlib.Path({path}), 6, 1.0, last=1); os._exit(0)"
         ended = forks.run(code)
         found = Checkpoints(run).newest_good()
         assert found

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from runs import SHORT, at_save, at_step, checkpoints, command, contents, leftovers, metrics, on_call, train
+from forks import on_call
+from runs import SHORT, at_save, at_step, checkpoints, command, contents, leftovers, metrics, train
 
 from transduce.config import TrainingConfig
 from transduce.errors import UsageError
