@@ -33,7 +33,8 @@ for line in commands:
         if terminal:
             os.setsid()
         for place, name in enumerate(files):
-            os.dup2(os.open(name, os.O_RDWR if terminal else os.O_WRONLY if place else os.O_RDONLY), place)
+            way = os.O_WRONLY | os.O_APPEND if place else os.O_RDONLY  # output and error may be one file
+            os.dup2(os.open(name, os.O_RDWR if terminal else way), place)
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
         signal.alarm(120)
         exec(code, {})
