@@ -6,8 +6,8 @@ somebody asks which sentences are done. Shapes are rounded up and what was captu
 """
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,15 +17,16 @@ from torch.nn import functional
 
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams
-from transduce.decoding.force import make_row
-from transduce.kernels import decode
+from transduce.kernels import beams as choice
+from transduce.kernels import decode, varlen
 from transduce.model.attention import MultiHeadAttention
 from transduce.model.layers import DecoderLayer, FeedForward, Residual
 from transduce.model.positions import rotate, rotations, sinusoids
 from transduce.model.transformer import Transformer
+from transduce.text.subwords import BEGIN, END
 
 ROOM = 64  # sources and targets have room for a multiple of so many tokens
-SHARE = 0.3  # of the free memory may be keys and values
+SHARE = 0.2  # of the free memory may be keys and values in use, and as much again what is kept for the next time
 
 Key = tuple[int, int, int, int]
 Pair = tuple[Tensor, Tensor]
@@ -43,7 +44,7 @@ class GraphEngine:
         each = len(model.decoder) * model.config.heads * (d_k + d_v) * model.embedding.weight.element_size()
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 1 << 30
         self.tokens = max(1 << 12, min(1 << 19, int(SHARE * free / each)))
-        self._free: dict[Key, list[GraphLines]] = defaultdict(list)
+        self._idle: list[GraphLines] = []  # what was used last comes last
         self._lock = threading.Lock()
 
     @staticmethod
@@ -62,16 +63,26 @@ class GraphEngine:
             )
         key = (slots, beam, source, target)
         with self._lock:
-            if self._free[key]:
-                return self._free[key].pop()
+            for place, lines in enumerate(self._idle):
+                if lines.key == key:
+                    return self._idle.pop(place)
         return GraphLines(self, key)
 
     def put_back(self, lines: "GraphLines") -> None:
-        """Keep room for the next time; only that of the shape used last, so that memory does not fill with others."""
+        """Keep room for the next time, for what was captured took long; what was not used for longest is forgotten."""
         with self._lock:
-            for key in [key for key in self._free if key != lines.key]:
-                del self._free[key]
-            self._free[lines.key].append(lines)
+            self._idle.append(lines)
+            while len(self._idle) > 1 and sum(each.tokens_kept for each in self._idle) > self.tokens:
+                del self._idle[0]
+
+
+class _Encoder(NamedTuple):
+    """The encoder for rows of so many tokens: what it reads, where the memory goes, and what does it."""
+
+    row: Int[Tensor, " room"]
+    offsets: Int[Tensor, " slots+1"]
+    places: Int[Tensor, " room"]
+    encode: Callable[[], Tensor]
 
 
 class GraphLines:
@@ -80,6 +91,7 @@ class GraphLines:
     def __init__(self, engine: GraphEngine, key: Key):
         self.engine, self.key = engine, key
         self.slots, self.beam, self.source, self.target = key
+        self.tokens_kept = self.slots * (self.source + self.beam * self.target)
         model, config = engine.model, engine.config
         d_k, d_v = config.head_widths()
 
@@ -87,14 +99,13 @@ class GraphLines:
             return torch.zeros(shape, dtype=kind or model.embedding.weight.dtype, device=engine.device)
 
         layers = range(len(model.decoder))
-        self.memory = [
-            (zeros(self.slots, self.source, config.heads, d_k), zeros(self.slots, self.source, config.heads, d_v))
-            for _ in layers
-        ]
+        # One slot more, for what lies behind the last sentence of a row that was rounded up.
+        memory = (self.slots + 1, self.source, config.heads)
+        self.memory = [(zeros(*memory, d_k), zeros(*memory, d_v)) for _ in layers]
         own = (self.slots, self.target, self.beam, config.heads)
         self.own = [(zeros(*own, d_k), zeros(*own, d_v)) for _ in layers]
         self.lengths = zeros(self.slots, kind=torch.int64)
-        self.ancestry: Int[Tensor, "slots beam target"] = zeros(self.slots, self.beam, self.target, kind=torch.int64)
+        self.ancestry: Int[Tensor, "slots beam target"] = zeros(self.slots, self.beam, self.target, kind=torch.int32)
         steps = torch.arange(self.target, device=engine.device)
         self.places = self.turns = None
         match config.positions:
@@ -108,39 +119,75 @@ class GraphLines:
         self.parents = zeros(self.slots, self.beam, kind=torch.int64)
         self.at = zeros(self.slots, kind=torch.int64)
         self.moves = zeros(self.slots, kind=torch.int64)
+        self._pool = torch.cuda.graph_pool_handle() if engine.device.type == "cuda" else None
+        self._encoders: dict[int, _Encoder] = {}
         self._advance: Callable[[], Tensor] | None = None
         self._beams: tuple[SearchConfig, Beams, Callable[[], Tensor]] | None = None
 
     @torch.inference_mode()
     def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
         """Encode sentences into slots; their lines begin anew."""
-        model, device = self.engine.model, self.engine.device
         lengths = np.array([len(source) for source in sources])
-        row, offsets = make_row(sources, device)
-        memory = model.encode(row, offsets, longest=int(lengths.max()))
-        # Where each token goes: the slots' places lie one behind the other.
+        tokens = int(lengths.sum())
+        room = 1 << max(6, (tokens - 1).bit_length())
+        if room not in self._encoders:
+            self._encoders[room] = self._capture_encoder(room)
+        encoder = self._encoders[room]
+        # Where each token goes: the slots' places lie one behind the other, and what is left over goes behind them.
+        places = self.slots * self.source + np.arange(room) % self.source
         first = np.repeat(np.asarray(slots) * self.source - (np.cumsum(lengths) - lengths), lengths)
-        places = torch.from_numpy(first + np.arange(len(row))).to(device)
-        for layer, kept in zip(model.decoder, self.memory):
-            assert isinstance(layer, DecoderLayer)
-            for cache, new in zip(kept, layer.cross_attention.project_memory(memory)):
-                cache.flatten(0, 1)[places] = new
-        index = torch.tensor(list(slots), device=device)
-        self.lengths[index] = torch.from_numpy(lengths).to(device)
+        places[:tokens] = first + np.arange(tokens)
+        row = np.zeros(room, np.int32)
+        row[:tokens] = np.concatenate(sources)
+        offsets = np.full(self.slots + 1, tokens, np.int32)
+        offsets[: len(sources) + 1] = np.cumsum([0, *lengths])
+        for static, new in ((encoder.row, row), (encoder.offsets, offsets), (encoder.places, places)):
+            static.copy_(torch.from_numpy(new))
+        index = torch.tensor(list(slots), device=self.engine.device)
+        self.lengths[index] = torch.from_numpy(lengths).to(index.device)
         self.at[index] = 0
+        encoder.encode()
+
+    def _capture_encoder(self, room: int) -> _Encoder:
+        model, device = self.engine.model, self.engine.device
+        row = torch.zeros(room, dtype=torch.int32, device=device)
+        offsets = torch.zeros(self.slots + 1, dtype=torch.int32, device=device)
+        offsets[1:] = min(room, self.source)
+        places = torch.full((room,), self.slots * self.source, device=device)
+
+        def encode() -> Tensor:
+            memory = model.encode(row, offsets, longest=self.source)
+            for layer, kept in zip(model.decoder, self.memory):
+                assert isinstance(layer, DecoderLayer)
+                for cache, new in zip(kept, layer.cross_attention.project_memory(memory)):
+                    cache.flatten(0, 1).index_copy_(0, places, new)
+            return places
+
+        # Only where attention needs nobody to look at the lengths can it be recorded.
+        query, value = (
+            model.embedding.weight.new_empty(0, model.config.heads, width) for width in model.config.head_widths()
+        )
+        recordable = varlen.can_attend(query, value)
+        return _Encoder(row, offsets, places, self._capture(encode) if recordable else encode)
 
     @torch.inference_mode()
     def advance(self, slots: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> Float[Tensor, "lines vocabulary"]:
         """Take in a token for each line and return the logits of the next, in memory that the next call uses again."""
         if self._advance is None:
             self._advance = self._capture(self._step)
-        index = torch.from_numpy(np.ascontiguousarray(slots, np.int64)).to(self.engine.device)
-        self.tokens[index] = torch.from_numpy(tokens.astype(np.int64)).to(index.device)
-        self.parents[index] = torch.from_numpy(parents.astype(np.int64)).to(index.device)
-        self.moves.zero_()
-        self.moves[index] = 1
+        # Slots that are not asked for stay where they are: each of their lines is its own parent.
+        all_tokens, all_parents = (
+            np.zeros((self.slots, self.beam), np.int64),
+            np.tile(np.arange(self.beam), (self.slots, 1)),
+        )
+        moves = np.zeros(self.slots, np.int64)
+        all_tokens[slots], all_parents[slots], moves[slots] = tokens, parents, 1
+        for static, new in ((self.tokens, all_tokens), (self.parents, all_parents), (self.moves, moves)):
+            static.copy_(torch.from_numpy(new))
         logits = self._advance().unflatten(0, (self.slots, self.beam))
-        return (logits if len(slots) == self.slots else logits[index]).flatten(0, 1)
+        if len(slots) == self.slots:
+            return logits.flatten(0, 1)
+        return logits[torch.from_numpy(slots).to(logits.device)].flatten(0, 1)
 
     def normaliser(self, logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
         """The logarithm of the sum of exponentials."""
@@ -154,7 +201,7 @@ class GraphLines:
     ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
         """The k largest log-probabilities of each row and their tokens."""
         if normaliser is None:
-            return decode.best(logits, k)
+            return choice.best(logits, k)
         values, tokens = logits.topk(k)
         return values - normaliser[:, None], tokens.int()
 
@@ -167,9 +214,19 @@ class GraphLines:
 
             def step() -> Tensor:
                 logits = self._forward(beams.next, beams.parents, beams.length.clamp(max=self.target - 1))
-                values, tokens = decode.best(logits, k)
+                values, tokens = choice.best(logits, k)
                 shape = (self.slots, self.beam, k)
-                beams.choose(values.view(shape), tokens.view(shape))
+                choice.choose(
+                    values.view(shape),
+                    tokens.view(shape),
+                    beams.state(),
+                    beams.penalty,
+                    min_tokens=beams.min_tokens,
+                    n_best=config.n_best,
+                    until_full=beams.until_full,
+                    begin_token=BEGIN,
+                    end_token=END,
+                )
                 return beams.done
 
             self._beams = (config, beams, self._capture(step))
@@ -198,7 +255,8 @@ class GraphLines:
                 work()  # kernels are compiled, libraries loaded
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            # What one of them leaves in their common memory no other reads, so they may be launched in any order.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 result = work()
 
         def replay() -> Tensor:
@@ -219,15 +277,9 @@ class GraphLines:
         at: Int[Tensor, " slots"],
     ) -> Float[Tensor, "rows vocabulary"]:
         model, config = self.engine.model, self.engine.config
-        # What a line said before is what its parent said, and the parent itself stands at the last place.
-        inherited = self.ancestry.gather(1, parents[:, :, None].expand_as(self.ancestry))
-        last = (at - 1).clamp(min=0)[:, None, None].expand(-1, self.beam, 1)
-        self.ancestry.copy_(inherited.scatter_(2, last, parents[:, :, None]))
-        x = functional.embedding(tokens.flatten(), model.embedding.weight) * config.d_model**0.5
-        positions = at[:, None].expand(-1, self.beam).reshape(-1)
-        if self.places is not None:
-            x = x + self.places[positions]
-        turn = None if self.turns is None else self.turns[:, positions]
+        decode.inherit(self.ancestry, parents, at)
+        x = decode.embed(tokens, model.embedding.weight, self.places, at, config.d_model**0.5)
+        turn = None if self.turns is None else self.turns[:, at[:, None].expand(-1, self.beam).reshape(-1)]
         parts = self._parts(turn, at)
         norms = [part.norm for layer in model.decoder for part in _residuals(layer)]
         if isinstance(model.decoder_norm, nn.LayerNorm):  # norms before the sub-layers
@@ -263,7 +315,8 @@ class GraphLines:
                 memory: Pair = memory,
             ) -> Tensor:
                 query = attention.project_query(x)
-                heads = decode.attend_source(query, *memory, self.lengths, attention.score.scale)
+                keys, values = (part[: self.slots] for part in memory)
+                heads = decode.attend_source(query, keys, values, self.lengths, attention.score.scale)
                 return attention.combine(heads)
 
             def feed_forward(x: Tensor, network: FeedForward = layer.feed_forward) -> Tensor:

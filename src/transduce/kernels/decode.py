@@ -1,4 +1,4 @@
-"""One step of decoding on a GPU: attention to what each line has said and to the source, norms, the best tokens.
+"""One step of decoding on a GPU: embeddings, attention to what each line has said and to the source, norms.
 
 Every kernel stands beside the plain torch it must equal (`plain_…`). Sums are in float32 whatever the inputs are.
 
@@ -14,10 +14,80 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-BLOCK = 4096  # tokens of the vocabulary that one program looks through
+STEPS = 64  # of a line's ancestry that one program changes
 
 
-# ---- attention of a line to what it has said ----
+def _width(size: int) -> int:
+    """What a side of a product is rounded up to: tensor cores take 16 or more."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def _launch(query: Tensor, beam: int, block: int) -> dict[str, int]:
+    """How attention is launched: places read at a time, warps, and how many of those reads are under way at once."""
+    half = query.element_size() == 2
+    return {"block": block if half else 16, "num_warps": 2 if half and beam <= 16 else 4, "num_stages": 2}
+
+
+# ---- embeddings ----
+
+
+@triton.jit
+def _embed_kernel(
+    tokens, table, places, positions, output, scale, beam, d_model, placed: tl.constexpr, width: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, width)
+    inside = columns < d_model
+    token = tl.load(tokens + row).to(tl.int64)
+    x = tl.load(table + token * d_model + columns, mask=inside, other=0.0).to(tl.float32) * scale
+    if placed:
+        position = tl.load(positions + row // beam)
+        x += tl.load(places + position * d_model + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(output + row * d_model + columns, x, mask=inside)
+
+
+def embed(
+    tokens: Int[Tensor, "slots beam"],
+    table: Float[Tensor, "vocabulary d_model"],
+    places: Float[Tensor, "target d_model"] | None,
+    positions: Int[Tensor, " slots"],
+    scale: float,
+) -> Float[Tensor, "rows d_model"]:
+    """Embeddings of tokens (slots, beam) times a scale, plus what stands in `places` for the slots' positions."""
+    slots, beam = tokens.shape
+    d_model = table.shape[1]
+    output = torch.empty(slots * beam, d_model, dtype=table.dtype, device=table.device)
+    _embed_kernel[(slots * beam,)](
+        tokens,
+        table,
+        table if places is None else places,
+        positions,
+        output,
+        scale,
+        beam,
+        d_model,
+        placed=places is not None,
+        width=triton.next_power_of_2(d_model),
+        num_warps=2,
+    )
+    return output
+
+
+def plain_embed(
+    tokens: Int[Tensor, "slots beam"],
+    table: Float[Tensor, "vocabulary d_model"],
+    places: Float[Tensor, "target d_model"] | None,
+    positions: Int[Tensor, " slots"],
+    scale: float,
+) -> Float[Tensor, "rows d_model"]:
+    """The same in torch."""
+    x = table[tokens.long()].float() * scale
+    if places is not None:
+        x = x + places[positions].float()[:, None]
+    return x.flatten(0, 1).to(table.dtype)
+
+
+# ---- attention ----
 
 
 @triton.jit
@@ -39,43 +109,53 @@ def _attend_own_kernel(
     heads,
     d_k,
     d_v,
+    lines_width: tl.constexpr,
     k_width: tl.constexpr,
     v_width: tl.constexpr,
-    step: tl.constexpr,
+    block: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    slot, line = row // beam, row % beam
+    slot, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     position = tl.load(positions + slot)
-    k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
-    k_inside, v_inside = k_places < d_k, v_places < d_v
-    q = tl.load(query + row * query_stride + head * d_k + k_places, mask=k_inside, other=0.0).to(tl.float32) * scale
-    k = tl.load(key + row * key_stride + head * d_k + k_places, mask=k_inside, other=0.0)
-    v = tl.load(value + row * value_stride + head * d_v + v_places, mask=v_inside, other=0.0)
-    here = ((slot * target + position) * beam + line) * heads + head
-    tl.store(keys + here * d_k + k_places, k, mask=k_inside)
-    tl.store(values + here * d_v + v_places, v, mask=v_inside)
-    most = tl.sum(q * k.to(tl.float32), 0)
-    total = 1.0
+    lines, k_places, v_places = tl.arange(0, lines_width), tl.arange(0, k_width), tl.arange(0, v_width)
+    rows = slot * beam + lines
+    k_own = (lines < beam)[:, None] & (k_places < d_k)[None, :]
+    v_own = (lines < beam)[:, None] & (v_places < d_v)[None, :]
+    q = tl.load(query + rows[:, None] * query_stride + head * d_k + k_places[None, :], mask=k_own, other=0.0)
+    k = tl.load(key + rows[:, None] * key_stride + head * d_k + k_places[None, :], mask=k_own, other=0.0)
+    v = tl.load(value + rows[:, None] * value_stride + head * d_v + v_places[None, :], mask=v_own, other=0.0)
+    # Places in a slot's own memory fit 32 bits.
+    keys += slot * target * beam * heads * d_k + head * d_k
+    values += slot * target * beam * heads * d_v + head * d_v
+    here = (position.to(tl.int32) * beam + lines) * heads
+    tl.store(keys + here[:, None] * d_k + k_places[None, :], k, mask=k_own)
+    tl.store(values + here[:, None] * d_v + v_places[None, :], v, mask=v_own)
+    most = tl.sum(q.to(tl.float32) * k.to(tl.float32), 1) * scale
+    total = tl.full((lines_width,), 1.0, tl.float32)
     sums = v.to(tl.float32)
-    first = 0
-    while first < position:
-        steps = first + tl.arange(0, step)
-        before = steps < position
-        lines = tl.load(ancestry + row * target + steps, mask=before, other=0)
-        places = ((slot * target + steps) * beam + lines) * heads + head
-        seen = before[:, None] & k_inside[None, :]
-        k_seen = tl.load(keys + places[:, None] * d_k + k_places[None, :], mask=seen, other=0.0).to(tl.float32)
-        scores = tl.where(before, tl.sum(k_seen * q[None, :], 1), -float("inf"))
-        new_most = tl.maximum(most, tl.max(scores, 0))
-        shrink, shares = tl.exp(most - new_most), tl.exp(scores - new_most)
-        seen = before[:, None] & v_inside[None, :]
-        v_seen = tl.load(values + places[:, None] * d_v + v_places[None, :], mask=seen, other=0.0).to(tl.float32)
-        total = total * shrink + tl.sum(shares, 0)
-        sums = sums * shrink + tl.sum(shares[:, None] * v_seen, 0)
+    # What was kept of earlier positions lies in rows (position, line); of each position a line sees its ancestor's.
+    said = position.to(tl.int32) * beam
+    for first in range(0, said, block):
+        kept = first + tl.arange(0, block)
+        inside = kept < said
+        ancestors = tl.load(
+            ancestry + rows[:, None] * target + (kept // beam)[None, :],
+            mask=(lines < beam)[:, None] & inside[None, :],
+            other=-1,
+        )
+        places = kept * heads
+        k_seen = inside[:, None] & (k_places < d_k)[None, :]
+        k_kept = tl.load(keys + places[:, None] * d_k + k_places[None, :], mask=k_seen, other=0.0)
+        v_seen = inside[:, None] & (v_places < d_v)[None, :]
+        v_kept = tl.load(values + places[:, None] * d_v + v_places[None, :], mask=v_seen, other=0.0)
+        scores = tl.dot(q, tl.trans(k_kept), input_precision="ieee") * scale
+        scores = tl.where(ancestors == (kept % beam)[None, :], scores, -float("inf"))
+        new_most = tl.maximum(most, tl.max(scores, 1))
+        shrink, shares = tl.exp(most - new_most), tl.exp(scores - new_most[:, None])
+        total = total * shrink + tl.sum(shares, 1)
+        sums = sums * shrink[:, None] + tl.dot(shares.to(v.dtype), v_kept, input_precision="ieee")
         most = new_most
-        first += step
-    tl.store(output + (row * heads + head) * d_v + v_places, sums / total, mask=v_inside)
+    place = output + (rows[:, None] * heads + head) * d_v + v_places[None, :]
+    tl.store(place, sums / total[:, None], mask=v_own)
 
 
 def attend_own(
@@ -89,10 +169,10 @@ def attend_own(
     scale: float,
 ) -> Float[Tensor, "rows heads d_v"]:
     """Keep each line's new key and value, and attend to them and to those of its ancestors at earlier positions."""
-    _, target, beam, heads, d_k = keys.shape
+    slots, target, beam, heads, d_k = keys.shape
     d_v = values.shape[-1]
     output = torch.empty(len(query), heads, d_v, dtype=query.dtype, device=query.device)
-    _attend_own_kernel[(len(query), heads)](
+    _attend_own_kernel[(slots, heads)](
         query,
         key,
         value,
@@ -110,10 +190,10 @@ def attend_own(
         heads,
         d_k,
         d_v,
-        k_width=triton.next_power_of_2(d_k),
-        v_width=triton.next_power_of_2(d_v),
-        step=16,
-        num_warps=2,
+        lines_width=_width(beam),
+        k_width=_width(d_k),
+        v_width=_width(d_v),
+        **_launch(query, beam, 64 if beam > 1 else 32),
     )
     return output
 
@@ -143,9 +223,6 @@ def plain_attend_own(
     return torch.stack(results).to(query.dtype)
 
 
-# ---- attention of a line to the source ----
-
-
 @triton.jit
 def _attend_source_kernel(
     query,
@@ -160,37 +237,38 @@ def _attend_source_kernel(
     heads,
     d_k,
     d_v,
+    lines_width: tl.constexpr,
     k_width: tl.constexpr,
     v_width: tl.constexpr,
-    step: tl.constexpr,
+    block: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    slot = row // beam
-    length = tl.load(lengths + slot)
-    k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
-    k_inside, v_inside = k_places < d_k, v_places < d_v
-    q = tl.load(query + row * query_stride + head * d_k + k_places, mask=k_inside, other=0.0).to(tl.float32) * scale
-    most = -float("inf")
-    total = 0.0
-    sums = tl.zeros((v_width,), tl.float32)
-    first = 0
-    while first < length:
-        steps = first + tl.arange(0, step)
+    slot, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    length = tl.load(lengths + slot).to(tl.int32)
+    keys += slot * source * heads * d_k + head * d_k
+    values += slot * source * heads * d_v + head * d_v
+    lines, k_places, v_places = tl.arange(0, lines_width), tl.arange(0, k_width), tl.arange(0, v_width)
+    rows = slot * beam + lines
+    k_own = (lines < beam)[:, None] & (k_places < d_k)[None, :]
+    q = tl.load(query + rows[:, None] * query_stride + head * d_k + k_places[None, :], mask=k_own, other=0.0)
+    most = tl.full((lines_width,), -1e30, tl.float32)
+    total = tl.full((lines_width,), 1e-30, tl.float32)
+    sums = tl.zeros((lines_width, v_width), tl.float32)
+    for first in range(0, length, block):
+        steps = first + tl.arange(0, block)
         inside = steps < length
-        places = (slot * source + steps) * heads + head
-        seen = inside[:, None] & k_inside[None, :]
-        k_seen = tl.load(keys + places[:, None] * d_k + k_places[None, :], mask=seen, other=0.0).to(tl.float32)
-        scores = tl.where(inside, tl.sum(k_seen * q[None, :], 1), -float("inf"))
-        new_most = tl.maximum(most, tl.max(scores, 0))
-        shrink, shares = tl.exp(most - new_most), tl.exp(scores - new_most)
-        seen = inside[:, None] & v_inside[None, :]
-        v_seen = tl.load(values + places[:, None] * d_v + v_places[None, :], mask=seen, other=0.0).to(tl.float32)
-        total = total * shrink + tl.sum(shares, 0)
-        sums = sums * shrink + tl.sum(shares[:, None] * v_seen, 0)
+        places = steps * heads
+        k_seen = inside[:, None] & (k_places < d_k)[None, :]
+        k = tl.load(keys + places[:, None] * d_k + k_places[None, :], mask=k_seen, other=0.0)
+        v_seen = inside[:, None] & (v_places < d_v)[None, :]
+        v = tl.load(values + places[:, None] * d_v + v_places[None, :], mask=v_seen, other=0.0)
+        scores = tl.where(inside[None, :], tl.dot(q, tl.trans(k), input_precision="ieee") * scale, -float("inf"))
+        new_most = tl.maximum(most, tl.max(scores, 1))
+        shrink, shares = tl.exp(most - new_most), tl.exp(scores - new_most[:, None])
+        total = total * shrink + tl.sum(shares, 1)
+        sums = sums * shrink[:, None] + tl.dot(shares.to(v.dtype), v, input_precision="ieee")
         most = new_most
-        first += step
-    tl.store(output + (row * heads + head) * d_v + v_places, sums / tl.maximum(total, 1e-30), mask=v_inside)
+    place = output + (rows[:, None] * heads + head) * d_v + v_places[None, :]
+    tl.store(place, sums / total[:, None], mask=(lines < beam)[:, None] & (v_places < d_v)[None, :])
 
 
 def attend_source(
@@ -202,9 +280,9 @@ def attend_source(
 ) -> Float[Tensor, "rows heads d_v"]:
     """Attend to the first `lengths` places of each slot's source; zeros where a slot has none."""
     slots, source, heads, d_k = keys.shape
-    d_v = values.shape[-1]
+    d_v, beam = values.shape[-1], len(query) // slots
     output = torch.empty(len(query), heads, d_v, dtype=query.dtype, device=query.device)
-    _attend_source_kernel[(len(query), heads)](
+    _attend_source_kernel[(slots, heads)](
         query,
         keys,
         values,
@@ -213,14 +291,14 @@ def attend_source(
         scale,
         query.stride(0),
         source,
-        len(query) // slots,
+        beam,
         heads,
         d_k,
         d_v,
-        k_width=triton.next_power_of_2(d_k),
-        v_width=triton.next_power_of_2(d_v),
-        step=16,
-        num_warps=2,
+        lines_width=_width(beam),
+        k_width=_width(d_k),
+        v_width=_width(d_v),
+        **_launch(query, beam, 32),
     )
     return output
 
@@ -238,6 +316,41 @@ def plain_attend_source(
     scores = torch.einsum("sbhd,sthd->sbht", query.float().unflatten(0, (-1, beam)) * scale, keys.float())
     shares = scores.masked_fill(~inside[:, None, None], -torch.inf).softmax(-1).nan_to_num()
     return torch.einsum("sbht,sthd->sbhd", shares, values.float()).flatten(0, 1).to(query.dtype)
+
+
+@triton.jit
+def _inherit_kernel(ancestry, parents, positions, target, beam, lines_width: tl.constexpr, width: tl.constexpr):
+    slot = tl.program_id(0).to(tl.int64)
+    lines, steps = tl.arange(0, lines_width), tl.program_id(1) * width + tl.arange(0, width)
+    last = tl.load(positions + slot) - 1
+    own = lines < beam
+    parent = tl.load(parents + slot * beam + lines, mask=own, other=0)
+    before = own[:, None] & (steps < last)[None, :]
+    old = tl.load(ancestry + (slot * beam + parent)[:, None] * target + steps[None, :], mask=before, other=0)
+    tl.debug_barrier()  # all are read before any is written; other programs have other steps
+    new = tl.where((steps == last)[None, :], parent[:, None].to(old.dtype), old)
+    place = ancestry + (slot * beam + lines)[:, None] * target + steps[None, :]
+    tl.store(place, new, mask=own[:, None] & (steps <= last)[None, :])
+
+
+def inherit(
+    ancestry: Int[Tensor, "slots beam target"], parents: Int[Tensor, "slots beam"], positions: Int[Tensor, " slots"]
+) -> None:
+    """Give each line the ancestors of its parent, and the parent itself for the last position."""
+    slots, beam, target = ancestry.shape
+    grid = (slots, triton.cdiv(target, STEPS))
+    widths = {"lines_width": triton.next_power_of_2(beam), "width": STEPS}
+    _inherit_kernel[grid](ancestry, parents, positions, target, beam, **widths, num_warps=2)
+
+
+def plain_inherit(
+    ancestry: Int[Tensor, "slots beam target"], parents: Int[Tensor, "slots beam"], positions: Int[Tensor, " slots"]
+) -> None:
+    """The same in torch."""
+    for own, parent, position in zip(ancestry, parents.tolist(), positions.tolist()):
+        own[:, : max(0, position - 1)] = own[parent, : max(0, position - 1)]
+        if position:
+            own[:, position - 1] = own.new_tensor(parent)
 
 
 # ---- residual and norm ----
@@ -289,106 +402,3 @@ def plain_add_norm(
     total = x.float() + y.float()
     normed = torch.nn.functional.layer_norm(total, total.shape[1:], norm.weight.float(), norm.bias.float(), norm.eps)
     return total.to(x.dtype), normed.to(x.dtype)
-
-
-# ---- the best tokens ----
-
-
-@triton.jit
-def _best_of_blocks_kernel(
-    logits,
-    values,
-    tokens,
-    most,
-    sums,
-    vocabulary,
-    stride,
-    k: tl.constexpr,
-    block: tl.constexpr,
-):
-    row, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
-    ids = part * block + tl.arange(0, block)
-    x = tl.load(logits + row * stride + ids, mask=ids < vocabulary, other=-float("inf")).to(tl.float32)
-    top = tl.max(x, 0)
-    place = row * parts + part
-    tl.store(most + place, top)
-    tl.store(sums + place, tl.sum(tl.where(x > -float("inf"), tl.exp(x - top), 0.0), 0))
-    for rank in range(k):
-        top = tl.max(x, 0)
-        best = tl.min(tl.where(x == top, ids, 2147483647), 0)
-        tl.store(values + place * k + rank, top)
-        tl.store(tokens + place * k + rank, best)
-        x = tl.where(ids == best, -float("inf"), x)
-
-
-@triton.jit
-def _best_of_all_kernel(
-    values,
-    tokens,
-    most,
-    sums,
-    best_values,
-    best_tokens,
-    parts,
-    k: tl.constexpr,
-    width: tl.constexpr,
-    part_width: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    blocks = tl.arange(0, part_width)
-    block_most = tl.load(most + row * parts + blocks, mask=blocks < parts, other=-float("inf"))
-    block_sums = tl.load(sums + row * parts + blocks, mask=blocks < parts, other=0.0)
-    top = tl.max(block_most, 0)
-    normaliser = top + tl.log(
-        tl.sum(tl.where(block_most > -float("inf"), block_sums * tl.exp(block_most - top), 0.0), 0)
-    )
-    places = tl.arange(0, width)
-    inside = places < parts * k
-    x = tl.load(values + row * parts * k + places, mask=inside, other=-float("inf"))
-    ids = tl.load(tokens + row * parts * k + places, mask=inside, other=2147483647)
-    for rank in range(k):
-        top = tl.max(x, 0)
-        best = tl.min(tl.where(x == top, ids, 2147483647), 0)
-        tl.store(best_values + row * k + rank, top - normaliser)
-        tl.store(best_tokens + row * k + rank, best)
-        x = tl.where(ids == best, -float("inf"), x)
-        ids = tl.where(ids == best, 2147483647, ids)
-
-
-def best(logits: Float[Tensor, "rows vocabulary"], k: int) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """The k largest log-probabilities of each row, the largest first, and their tokens; of equal ones the lower."""
-    rows, vocabulary = logits.shape
-    parts = triton.cdiv(vocabulary, BLOCK)
-
-    def empty(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape, dtype=kind, device=logits.device)
-
-    values, tokens = empty(rows, parts, k), empty(rows, parts, k, kind=torch.int32)
-    most, sums = empty(rows, parts), empty(rows, parts)
-    best_values, best_tokens = empty(rows, k), empty(rows, k, kind=torch.int32)
-    _best_of_blocks_kernel[(rows, parts)](
-        logits, values, tokens, most, sums, vocabulary, logits.stride(0), k, block=BLOCK, num_warps=8
-    )
-    _best_of_all_kernel[(rows,)](
-        values,
-        tokens,
-        most,
-        sums,
-        best_values,
-        best_tokens,
-        parts,
-        k,
-        width=triton.next_power_of_2(parts * k),
-        part_width=triton.next_power_of_2(parts),
-        num_warps=1,
-    )
-    return best_values, best_tokens
-
-
-def plain_best(
-    logits: Float[Tensor, "rows vocabulary"], k: int
-) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """The same in torch."""
-    logits = logits.float()
-    order = logits.sort(dim=-1, descending=True, stable=True)
-    return order.values[:, :k] - logits.logsumexp(-1, keepdim=True), order.indices[:, :k].int()
