@@ -5,7 +5,6 @@ All of it is tensors of fixed shapes, and a step asks nothing back from the devi
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,16 +39,6 @@ class Hypothesis:
 def length_penalty(lengths: Tensor, alpha: float) -> Tensor:
     """((5 + |Y|) / 6)^α of Wu et al. 2016; the end is counted as a token."""
     return ((5 + lengths.double()) / 6) ** alpha
-
-
-class _Line(NamedTuple):
-    """The last line of a hypothesis that has said `length` tokens, and an end if it has one, with its sum then."""
-
-    row: int
-    length: int
-    line: int
-    score: float
-    end: float | None
 
 
 class Beams:
@@ -181,71 +170,62 @@ class Beams:
     def results(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
         """The best translations of sentences that are done: those that ended first, then those that were cut."""
         index = torch.tensor(slots, device=self.done.device)
-        said, came_from, sums, length, scores = (
-            part[index].cpu().numpy() for part in (self.said, self.came_from, self.sums, self.length, self.scores)
-        )
-        ended, ended_sums, ended_length, ended_line = (
-            part[index].tolist()
+        said, came_from, sums, length, scores, ended, ended_sums, ended_line, ended_length = (
+            part[index].cpu().numpy()
             for part in (
-                self.ended,
-                self.ended_sums,
-                self.ended_length,
-                self.ended_line,
+                *(self.said, self.came_from, self.sums, self.length, self.scores),
+                *(self.ended, self.ended_sums, self.ended_line, self.ended_length),
             )
         )
-        lines: list[_Line] = []
-        for row in range(len(slots)):
-            own = [
-                _Line(row, ends - 1, line, score, total)
-                for score, total, ends, line in zip(ended[row], ended_sums[row], ended_length[row], ended_line[row])
-                if score > -np.inf
-            ]
-            own.sort(key=lambda line: -line.score)
-            if len(own) < self.config.n_best:
-                own += self._cut(row, int(length[row]), scores[row], sums[row], bool(own))
-            lines += own[: self.config.n_best]
+        # Where nothing was left that may be said a translation is cut before that.
+        stuck = (ended.max(1) == -np.inf) & (scores.max(1) == -np.inf)
+        length = length - stuck
+        before = sums[np.arange(len(slots)), np.maximum(length - 1, 0)]
+        before[length == 0] = np.where(np.arange(self.beam) == 0, 0.0, -np.inf)
+        scores = np.where(stuck[:, None], before, scores)
+        # What ended stands before what is open, each by its score.
+        order = np.concatenate((np.argsort(-ended, 1, "stable"), np.argsort(-scores, 1, "stable") + self.beam), 1)
+        penalty = self.penalty.cpu().numpy().astype(np.float64)[length, None]
+        sides = (
+            (ended, scores / penalty),
+            (ended_sums, np.full_like(scores, np.nan)),
+            (ended_line, np.broadcast_to(np.arange(self.beam), scores.shape)),
+            (ended_length - 1, np.broadcast_to(length[:, None], scores.shape)),
+        )
+        chances, ends, lines, lengths = (np.take_along_axis(np.concatenate(both, 1), order, 1) for both in sides)
+        there = chances > -np.inf
+        wanted = there & (there.cumsum(1) <= self.config.n_best)
+        rows = wanted.nonzero()[0]
+        traced = _trace(rows, lengths[wanted], lines[wanted], ends[wanted], said, came_from, sums)
         found: list[list[Hypothesis]] = [[] for _ in slots]
-        for line, hypothesis in zip(lines, _trace(lines, said, came_from, sums)):
-            found[line.row].append(hypothesis)
+        for row, score, (tokens, token_scores) in zip(rows.tolist(), chances[wanted].tolist(), traced):
+            found[row].append(Hypothesis(tokens, token_scores, score, len(token_scores) > len(tokens)))
         return found
 
-    def _cut(
-        self,
-        row: int,
-        length: int,
-        scores: np.ndarray,
-        sums: np.ndarray,
-        any_ended: bool,
-    ) -> Iterator[_Line]:
-        """What is open still, the best first."""
-        if not any_ended and scores.max() == -np.inf:  # nothing was left that may be said: it is cut before that
-            length -= 1
-            scores = sums[length - 1] if length else np.zeros(1, np.float32)
-        penalty = float(self.penalty[length])
-        for line in np.argsort(-scores, kind="stable").tolist():
-            if scores[line] > -np.inf:
-                yield _Line(row, length, line, float(scores[line]) / penalty, None)
 
+def _trace(
+    rows: Int[np.ndarray, " found"],
+    lengths: Int[np.ndarray, " found"],
+    at: Int[np.ndarray, " found"],
+    ends: Float[np.ndarray, " found"],
+    said: Int[np.ndarray, "slots target+1 beam"],
+    came_from: Int[np.ndarray, "slots target+1 beam"],
+    sums: Float[np.ndarray, "slots target+1 beam"],
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Follow lines back to their beginnings, all of them at once: the tokens of each and their scores.
 
-def _trace(lines: list[_Line], said: np.ndarray, came_from: np.ndarray, sums: np.ndarray) -> Iterator[Hypothesis]:
-    """Follow lines back to their beginnings, all of them at once."""
-    rows, lengths, at = (np.array([line[part] for line in lines], np.int64) for part in range(3))
+    Each has said `lengths` tokens and is at line `at`; `ends` are the sums with the end, NaN where there is none.
+    """
     longest = int(lengths.max(initial=0))
-    tokens, totals = (
-        np.zeros((len(lines), longest), np.int32),
-        np.zeros((len(lines), longest + 2), np.float64),
-    )
+    tokens = np.zeros((len(rows), longest), np.int32)
+    totals = np.zeros((len(rows), longest + 2))
     for place in range(longest - 1, -1, -1):
-        tokens[:, place], totals[:, place + 1] = (
-            said[rows, place, at],
-            sums[rows, place, at],
-        )
-        at = np.where(place < lengths, came_from[rows, place, at], at)
-    for line, own, sum_of in zip(lines, tokens, totals):
-        steps = sum_of[: line.length + 1] if line.end is None else np.append(sum_of[: line.length + 1], line.end)
-        yield Hypothesis(
-            own[: line.length],
-            np.diff(steps).astype(np.float32),
-            line.score,
-            line.end is not None,
-        )
+        inside = place < lengths
+        tokens[:, place] = said[rows, place, at]
+        totals[:, place + 1] = np.where(inside, sums[rows, place, at], 0.0)
+        at = np.where(inside, came_from[rows, place, at], at)
+    totals[np.arange(len(rows)), lengths + 1] = ends
+    scores = np.diff(totals, axis=1).astype(np.float32)
+    said_of_each = (lengths + ~np.isnan(ends)).tolist()
+    for own, gained, length, many in zip(tokens, scores, lengths.tolist(), said_of_each):
+        yield own[:length], gained[:many]

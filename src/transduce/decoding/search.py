@@ -198,7 +198,7 @@ class _Room:
         for slot, (number, task, _) in zip(free, joining):
             rules = make_rules(self.config, task.prefix, task.forbidden, self.spellings) if self.ruled else []
             phrases = Phrases(task.phrases) if task.phrases else None
-            key = make_key(np.asarray(task.source), self.config.sample_seed)
+            key = make_key(np.asarray(task.source), self.config.sample_seed) if self.config.sample else b""
             self.slots[slot] = _Sentence(number, task, rules, phrases, key, [[] for _ in range(self.beam)])
 
     def _step(self, slots: Int[np.ndarray, " open"]) -> None:
