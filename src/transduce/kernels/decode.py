@@ -19,7 +19,7 @@ STEPS = 64  # of a line's ancestry that one program changes
 
 def _width(size: int) -> int:
     """What a side of a product is rounded up to: tensor cores take 16 or more."""
-    return max(16, triton.next_power_of_2(size))
+    return max(16, 1 << (size - 1).bit_length())
 
 
 def _launch(query: Tensor, beam: int, block: int) -> dict[str, int]:
