@@ -15,6 +15,7 @@ from torch import Tensor
 
 BLOCK = 4096  # tokens of the vocabulary that one program reads
 SPAN = 64  # neighbouring tokens whose largest logit is kept
+NONE = tl.constexpr(2147483647)  # stands behind every token and every span
 
 # ---- the best tokens ----
 
@@ -53,35 +54,34 @@ def _best_kernel(
     parts_width: tl.constexpr,
     k_width: tl.constexpr,
 ):
-    none: tl.constexpr = 2147483647
     row = tl.program_id(0).to(tl.int64)
     blocks = tl.arange(0, parts_width)
     block_most = tl.load(most + row * parts + blocks, mask=blocks < parts, other=-float("inf"))
     block_sums = tl.load(sums + row * parts + blocks, mask=blocks < parts, other=0.0)
     numbers = tl.arange(0, spans_width)
     x = tl.load(maxima + row * spans + numbers, mask=numbers < spans, other=-float("inf"))
-    numbers = tl.where(numbers < spans, numbers, none)
+    numbers = tl.where(numbers < spans, numbers, NONE)
     top = tl.max(block_most, 0)
     shares = tl.where(block_most > -float("inf"), block_sums * tl.exp(block_most - top), 0.0)
     normaliser = top + tl.log(tl.sum(shares, 0))
     ranks = tl.arange(0, k_width)
-    chosen = tl.full((k_width,), none, tl.int32)
+    chosen = tl.full((k_width,), NONE, tl.int32)
     for rank in range(k):
-        best = tl.min(tl.where(x == tl.max(x, 0), numbers, none), 0)
+        best = tl.min(tl.where(x == tl.max(x, 0), numbers, NONE), 0)
         chosen = tl.where(ranks == rank, best, chosen)
         x = tl.where(numbers == best, -float("inf"), x)
-        numbers = tl.where(numbers == best, none, numbers)
+        numbers = tl.where(numbers == best, NONE, numbers)
     ids = tl.where(chosen < spans, chosen, spans)[:, None] * span + tl.arange(0, span)[None, :]
     inside = ids < vocabulary
     y = tl.load(logits + row * stride + ids, mask=inside, other=-float("inf")).to(tl.float32)
-    ids = tl.where(inside, ids, none)
+    ids = tl.where(inside, ids, NONE)
     for rank in range(k):
         top = tl.max(y)
-        best = tl.min(tl.where(y == top, ids, none))
+        best = tl.min(tl.where(y == top, ids, NONE))
         tl.store(best_values + row * k + rank, top - normaliser)
         tl.store(best_tokens + row * k + rank, tl.minimum(best, vocabulary - 1))  # of NaNs none is the best
         y = tl.where(ids == best, -float("inf"), y)
-        ids = tl.where(ids == best, none, ids)
+        ids = tl.where(ids == best, NONE, ids)
 
 
 def best(logits: Float[Tensor, "rows vocabulary"], k: int) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
