@@ -217,6 +217,18 @@ def test_a_slot_that_is_not_asked_for_stays_where_it_is():
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
 
 
+def test_logits_come_in_the_order_asked_for():
+    engine = GraphEngine(tiny())
+    tokens, parents = np.array([[4, 5], [6, 7]]), np.zeros((2, 2), np.int64)
+    found: list[Tensor] = []
+    for turned in (False, True):
+        lines = engine.open(2, 2, 10, 10)
+        lines.admit([0, 1], [sentence(5), sentence(3)])
+        order = np.array([1, 0] if turned else [0, 1])
+        found.append(lines.advance(order, tokens[order], parents).clone().unflatten(0, (2, 2)))
+    assert torch.equal(found[0], found[1].flip(0))
+
+
 def test_room_is_used_again():
     engine = GraphEngine(tiny())
     lines = engine.open(3, 2, 70, 10)

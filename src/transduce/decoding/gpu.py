@@ -26,6 +26,7 @@ from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END
 
 ROOM = 64  # sources and targets have room for a multiple of so many tokens
+RECORDED = 1 << 16  # tokens of the longest row whose encoding is recorded: the memory it takes is kept
 SHARE = 0.2  # of the free memory may be keys and values in use, and as much again what is kept for the next time
 
 Key = tuple[int, int, int, int]
@@ -150,24 +151,25 @@ class GraphLines:
 
     def _capture_encoder(self, room: int) -> _Encoder:
         model, device = self.engine.model, self.engine.device
+        source, caches = self.source, self.memory  # not this object itself: it would hold its memory for ever
         row = torch.zeros(room, dtype=torch.int32, device=device)
         offsets = torch.zeros(self.slots + 1, dtype=torch.int32, device=device)
         offsets[1:] = min(room, self.source)
         places = torch.full((room,), self.slots * self.source, device=device)
 
         def encode() -> Tensor:
-            memory = model.encode(row, offsets, longest=self.source)
-            for layer, kept in zip(model.decoder, self.memory):
+            memory = model.encode(row, offsets, longest=source)
+            for layer, kept in zip(model.decoder, caches):
                 assert isinstance(layer, DecoderLayer)
                 for cache, new in zip(kept, layer.cross_attention.project_memory(memory)):
                     cache.flatten(0, 1).index_copy_(0, places, new)
             return places
 
-        # Only where attention needs nobody to look at the lengths can it be recorded.
+        # Only where attention needs nobody to look at the lengths can it be recorded; large rows need it less.
         query, value = (
             model.embedding.weight.new_empty(0, model.config.heads, width) for width in model.config.head_widths()
         )
-        recordable = varlen.can_attend(query, value)
+        recordable = room <= RECORDED and varlen.can_attend(query, value)
         return _Encoder(row, offsets, places, self._capture(encode) if recordable else encode)
 
     @torch.inference_mode()
@@ -185,7 +187,7 @@ class GraphLines:
         for static, new in ((self.tokens, all_tokens), (self.parents, all_parents), (self.moves, moves)):
             static.copy_(torch.from_numpy(new))
         logits = self._advance().unflatten(0, (self.slots, self.beam))
-        if len(slots) == self.slots:
+        if np.array_equal(slots, np.arange(self.slots)):
             return logits.flatten(0, 1)
         return logits[torch.from_numpy(slots).to(logits.device)].flatten(0, 1)
 
