@@ -193,10 +193,11 @@ class TorchLines:
         for layer, kept in zip(model.decoder, self.layers):
             assert isinstance(layer, DecoderLayer)
             attend_self = partial(self._attend_self, layer.self_attention, kept, turn, at, past, seen)
+            attend_memory = partial(self._attend_memory, layer.cross_attention, kept)
             x = layer(
                 x,
-                attend_self,
-                partial(self._attend_memory, layer.cross_attention, kept),
+                partial(layer.self_residual, sublayer=attend_self),
+                partial(layer.cross_residual, sublayer=attend_memory),
             )
         # What is no longer asked for may stand at its end for ever.
         self.at = np.minimum(self.at + 1, self.target - 1)

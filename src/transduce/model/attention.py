@@ -8,15 +8,19 @@ into small dense blocks (`plain`): that is the reference for every faster path.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int32
 from torch import Tensor, nn
 from torch.nn import functional
 
 from transduce.kernels import varlen
 from transduce.model.positions import rotate
+from transduce.text.tiles import lay_tiles
+
+if TYPE_CHECKING:  # Triton is not everywhere
+    from transduce.kernels.attention import Tiles
 
 # In a block no sentence is shorter than this share of the longest; and a block has no more query-key pairs than this.
 SIMILAR = 0.7
@@ -99,10 +103,11 @@ class Spans:
         keys: int,
         causal: bool = False,
         longest: tuple[int, int] | None = None,
+        tiles: Int32[Tensor, "2 tiles 5"] | None = None,
     ):
         self.query_offsets, self.key_offsets = query_offsets, key_offsets
         self.queries, self.keys, self.causal = queries, keys, causal
-        self._longest = longest
+        self._longest, self._tiles = longest, tiles
 
     @cached_property
     def longest(self) -> tuple[int, int]:
@@ -111,6 +116,20 @@ class Spans:
             return self._longest
         query, key = torch.stack((self.query_offsets, self.key_offsets)).diff().amax(1).tolist()
         return query, key
+
+    @cached_property
+    def tiles(self) -> "Tiles":
+        """What our own kernels are given: as was said, or else found, which makes a GPU wait."""
+        from transduce.kernels.attention import Tiles, seen_keys
+
+        sides = self.query_offsets, self.key_offsets
+        if self._tiles is not None:
+            by_query, by_key = self._tiles
+        else:
+            query, key = torch.stack(sides).cpu().numpy()
+            laid = lay_tiles(query, key, queries=self.queries, keys=self.keys, causal=self.causal)
+            by_query, by_key = (torch.from_numpy(side).to(self.query_offsets.device) for side in laid)
+        return Tiles(by_query, by_key, seen_keys(*sides, self.queries, causal=self.causal))
 
     @cached_property
     def _dense(self) -> tuple[list[Block], Places, Places]:
@@ -284,6 +303,14 @@ class MultiHeadAttention(nn.Module):
             query, key = rotate(query, turn), rotate(key, turn)
         dropout = self.dropout if self.training else 0.0
         return self.combine(spans.attend(query, key, value, self.score, dropout=dropout, weights=weights))
+
+    def shape(self) -> tuple[int, int, int, float]:
+        """The number of heads, d_k, d_v, and by what scores are multiplied."""
+        return self.heads, self.widths[0] // self.heads, self.widths[2] // self.heads, self.score.scale
+
+    def fits_kernels(self) -> bool:
+        """Whether our own kernels know this kind."""
+        return self.score.additive is None and max(self.widths) <= 128 * self.heads
 
     def project(self, x: Float[Tensor, "tokens d_model"]) -> list[Float[Tensor, "tokens heads d"]]:
         """Queries, keys and values of the same tokens."""

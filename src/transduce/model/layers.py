@@ -1,14 +1,24 @@
-"""The layers of the encoder and the decoder (sections 3.1 and 3.3)."""
+"""The layers of the encoder and the decoder (sections 3.1 and 3.3).
+
+A block is a sub-layer with its residual connection and norm. On NVIDIA GPUs our own kernels compute a whole block, and
+its gradient, where they can; what is written here is what they must equal.
+"""
 
 from collections.abc import Callable
-from typing import Literal
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from transduce.config import ModelConfig
 from transduce.model.attention import MultiHeadAttention, Spans, Weights
+
+if TYPE_CHECKING:  # Triton is not everywhere
+    from transduce.kernels.blocks import Around
 
 
 class FeedForward(nn.Module):
@@ -55,6 +65,13 @@ class Residual(nn.Module):
             return x + self.dropout(sublayer(self.norm(x)))
         return self.norm(x + self.dropout(sublayer(x)))
 
+    def around(self) -> "Around":
+        """The same for our own kernels."""
+        from transduce.kernels.blocks import Around
+
+        dropout = self.dropout.p if self.training else 0.0
+        return Around(self.norm.weight, self.norm.bias, self.norm.eps, self.pre, dropout)
+
 
 class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network."""
@@ -69,8 +86,8 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "source d_model"], spans: Spans, turn: Tensor | None, weights: list[Weights] | None
     ) -> Float[Tensor, "source d_model"]:
-        x = self.self_residual(x, lambda x: self.self_attention(x, None, spans, turn=turn, weights=weights))
-        return self.feed_forward_residual(x, self.feed_forward)
+        x = attention_block(x, None, self.self_attention, self.self_residual, spans, turn=turn, weights=weights)
+        return feed_forward_block(x, self.feed_forward, self.feed_forward_residual)
 
 
 class DecoderLayer(nn.Module):
@@ -91,10 +108,58 @@ class DecoderLayer(nn.Module):
         attend_self: Callable[[Tensor], Tensor],
         attend_memory: Callable[[Tensor], Tensor],
     ) -> Float[Tensor, "target d_model"]:
-        """The two kinds of attention are given as functions: over whole sentences, or one token at a time."""
-        x = self.self_residual(x, attend_self)
-        x = self.cross_residual(x, attend_memory)
-        return self.feed_forward_residual(x, self.feed_forward)
+        """The two blocks of attention are given as functions: over whole sentences, or one token at a time."""
+        x = attend_memory(attend_self(x))
+        return feed_forward_block(x, self.feed_forward, self.feed_forward_residual)
+
+
+def can_fuse(x: Tensor) -> bool:
+    """Whether our own kernels may compute with this."""
+    return x.is_cuda and x.dtype != torch.float64 and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def attention_block(
+    x: Float[Tensor, "query d_model"],
+    memory: Float[Tensor, "key d_model"] | None,
+    attention: MultiHeadAttention,
+    residual: Residual,
+    spans: Spans,
+    *,
+    turn: Float[Tensor, "2 query half"] | None = None,
+    weights: list[Weights] | None = None,
+) -> Float[Tensor, "query d_model"]:
+    """Attention over whole sentences, with its residual connection and norm."""
+    if weights is None and turn is None and attention.fits_kernels() and can_fuse(x):
+        from transduce.kernels import blocks
+
+        return blocks.attend(
+            x,
+            memory,
+            attention.projection,
+            attention.output,
+            spans.tiles,
+            blocks.Heads(*attention.shape(), attention.dropout if attention.training else 0.0),
+            residual.around(),
+        )
+    return residual(x, lambda x: attention(x, memory, spans, turn=turn, weights=weights))
+
+
+def feed_forward_block(
+    x: Float[Tensor, "tokens d_model"], feed_forward: FeedForward, residual: Residual
+) -> Float[Tensor, "tokens d_model"]:
+    """A feed-forward network, with its residual connection and norm."""
+    drops = feed_forward.training and feed_forward.dropout.p > 0
+    if feed_forward.activation == "relu" and not drops and can_fuse(x):
+        from transduce.kernels import blocks
+
+        inner, outer = feed_forward.inner, feed_forward.outer
+        return blocks.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, residual.around())
+    return residual(x, feed_forward)
 
 
 def make_attention(config: ModelConfig) -> MultiHeadAttention:

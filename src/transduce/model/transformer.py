@@ -4,13 +4,14 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor, nn
 from torch.nn import functional
 
 from transduce.config import ModelConfig
+from transduce.kernels.products import compute_dtype
 from transduce.model.attention import MultiHeadAttention, Spans, Weights
-from transduce.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from transduce.model.layers import DecoderLayer, EncoderLayer, FeedForward, attention_block, can_fuse
 from transduce.model.positions import rotations, sinusoids, token_positions
 
 Side = Literal["source", "target"]
@@ -39,6 +40,7 @@ class Transformer(nn.Module):
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+        self._sinusoids: Tensor | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -60,17 +62,20 @@ class Transformer(nn.Module):
         source_offsets: Int[Tensor, " sentences+1"],
         *,
         longest: int | None = None,
+        tiles: Int32[Tensor, "2 tiles 5"] | None = None,
         weights: list[Weights] | None = None,
     ) -> Float[Tensor, "source d_model"]:
         """Return the encoder's output; a list given as `weights` receives each layer's attention.
 
-        Where it is known that no sentence is longer than `longest`, a GPU need not wait to find out.
+        Where it is known that no sentence is longer than `longest`, or how they lie in `tiles`, a GPU need not wait to
+        find out.
         """
         positions = token_positions(source_offsets, len(source))
         both = None if longest is None else (longest, longest)
-        spans = Spans(source_offsets, source_offsets, queries=len(source), keys=len(source), longest=both)
+        size = len(source)
+        spans = Spans(source_offsets, source_offsets, queries=size, keys=size, longest=both, tiles=tiles)
         turn = self.turn(positions)
-        x = self.embed(source, positions, "source")
+        x = self.embed(source, positions, "source", longest)
         for layer in self.encoder:
             x = layer(x, spans, turn, weights)
         return self.encoder_norm(x)
@@ -83,27 +88,49 @@ class Transformer(nn.Module):
         source_offsets: Int[Tensor, " sentences+1"],
         *,
         longest: tuple[int, int] | None = None,
+        tiles: tuple[Tensor | None, Tensor | None] = (None, None),
         weights: list[Weights] | None = None,
         cross_weights: list[Weights] | None = None,
     ) -> Float[Tensor, "target d_model"]:
         """Return the decoder's states, which `project` makes logits of; lists given receive each layer's attention.
 
-        `longest` is known of source and target.
+        `longest` is known of source and target, `tiles` of the target's attention to itself and to the source.
         """
         positions = token_positions(target_offsets, len(target_input))
         tokens = len(target_input)
         source, target = longest or (None, None)
         both = None if target is None else (target, target)
         cross = None if target is None or source is None else (target, source)
-        spans = Spans(target_offsets, target_offsets, queries=tokens, keys=tokens, causal=True, longest=both)
-        cross_spans = Spans(target_offsets, source_offsets, queries=tokens, keys=len(memory), longest=cross)
+        spans = Spans(
+            target_offsets, target_offsets, queries=tokens, keys=tokens, causal=True, longest=both, tiles=tiles[0]
+        )
+        cross_spans = Spans(
+            target_offsets, source_offsets, queries=tokens, keys=len(memory), longest=cross, tiles=tiles[1]
+        )
         turn = self.turn(positions)
-        x = self.embed(target_input, positions, "target")
+        x = self.embed(target_input, positions, "target", target)
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
-            attend_self = partial(layer.self_attention, memory=None, spans=spans, turn=turn, weights=weights)
-            attend_memory = partial(layer.cross_attention, memory=memory, spans=cross_spans, weights=cross_weights)
-            x = layer(x, attend_self, attend_memory)
+            x = layer(
+                x,
+                partial(
+                    attention_block,
+                    memory=None,
+                    attention=layer.self_attention,
+                    residual=layer.self_residual,
+                    spans=spans,
+                    turn=turn,
+                    weights=weights,
+                ),
+                partial(
+                    attention_block,
+                    memory=memory,
+                    attention=layer.cross_attention,
+                    residual=layer.cross_residual,
+                    spans=cross_spans,
+                    weights=cross_weights,
+                ),
+            )
         return self.decoder_norm(x)
 
     def forward(
@@ -112,18 +139,46 @@ class Transformer(nn.Module):
         source_offsets: Int[Tensor, " sentences+1"],
         target_input: Int[Tensor, " target"],
         target_offsets: Int[Tensor, " sentences+1"],
-        *,
-        longest: tuple[int, int] | None = None,
     ) -> Float[Tensor, "target vocabulary"]:
         """Return for each target token the logits of the next one."""
-        memory = self.encode(source, source_offsets, longest=longest and longest[0])
-        return self.project(self.decode(target_input, target_offsets, memory, source_offsets, longest=longest))
+        return self.project(self.states(source, source_offsets, target_input, target_offsets))
+
+    def states(
+        self,
+        source: Int[Tensor, " source"],
+        source_offsets: Int[Tensor, " sentences+1"],
+        target_input: Int[Tensor, " target"],
+        target_offsets: Int[Tensor, " sentences+1"],
+        *,
+        longest: tuple[int, int] | None = None,
+        tiles: Int32[Tensor, "3 2 tiles 5"] | None = None,
+    ) -> Float[Tensor, "target d_model"]:
+        """Return the decoder's states, after the encoder."""
+        within_source, within_target, across = (None, None, None) if tiles is None else tiles
+        memory = self.encode(source, source_offsets, longest=longest and longest[0], tiles=within_source)
+        others = within_target, across
+        return self.decode(target_input, target_offsets, memory, source_offsets, longest=longest, tiles=others)
 
     def embed(
-        self, tokens: Int[Tensor, " tokens"], positions: Int[Tensor, " tokens"], side: Side
+        self,
+        tokens: Int[Tensor, " tokens"],
+        positions: Int[Tensor, " tokens"],
+        side: Side,
+        longest: int | None = None,
     ) -> Float[Tensor, "tokens d_model"]:
-        """Embeddings times sqrt(d_model), plus positions, then dropout (sections 3.4, 3.5, 5.4)."""
+        """Embeddings times sqrt(d_model), plus positions, then dropout (sections 3.4, 3.5, 5.4).
+
+        No sentence is longer than `longest`, if it is known.
+        """
         embedding = self.source_embedding if side == "source" and self.config.tie != "all" else self.embedding
+        if longest is not None and self.config.positions != "learned" and can_fuse(embedding.weight):
+            from transduce.kernels.embedding import embed
+
+            # Sums that are never normed but at the end are kept exact.
+            exact = self.config.norm == "pre"
+            dtype = torch.float32 if exact else compute_dtype(embedding.weight)
+            dropout = self.dropout.p if self.training else 0.0
+            return embed(tokens, embedding.weight, positions, self._table(longest), dropout, dtype)
         x = embedding(tokens) * self.config.d_model**0.5
         match self.config.positions:
             case "sinusoidal":
@@ -136,13 +191,27 @@ class Transformer(nn.Module):
                 pass  # queries and keys are turned instead
         return self.dropout(x)
 
+    def _table(self, longest: int) -> Float[Tensor, "longest d_model"] | None:
+        """The sinusoids of the first positions, kept from one time to the next."""
+        if self.config.positions != "sinusoidal":
+            return None
+        table = self._sinusoids
+        if table is None or len(table) < longest or table.device != self.device:
+            self._sinusoids = table = sinusoids(torch.arange(longest, device=self.device), self.config.d_model)
+        return table
+
     def turn(self, positions: Int[Tensor, " tokens"]) -> Float[Tensor, "2 tokens half"] | None:
         """The rotations of queries and keys in self-attention, if positions are rotary."""
         return rotations(positions, self.config.head_widths()[0]) if self.config.positions == "rotary" else None
 
     def project(self, states: Float[Tensor, "target d_model"]) -> Float[Tensor, "target vocabulary"]:
         """The pre-softmax linear transformation (section 3.4)."""
-        return functional.linear(states, self.output.weight if self.config.tie == "none" else self.embedding.weight)
+        return functional.linear(states, self.output_weight)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix of that transformation."""
+        return self.output.weight if self.config.tie == "none" else self.embedding.weight
 
     @property
     def device(self) -> torch.device:

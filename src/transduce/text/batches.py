@@ -21,8 +21,9 @@ from torch import Tensor
 from transduce.config import BatchConfig
 from transduce.errors import ConfigError, DataError
 from transduce.text.sampling import Sampler
-from transduce.text.shards import DataSet, Side, Split
+from transduce.text.shards import SIDES, DataSet, Side, Split
 from transduce.text.subwords import BEGIN, PAD
+from transduce.text.tiles import lay_batch
 
 
 class Position(NamedTuple):
@@ -48,6 +49,7 @@ class Batch:
     target: Int32[Tensor, " target"]
     target_input: Int32[Tensor, " target"]
     target_offsets: Int32[Tensor, "sentences+1"]
+    tiles: Int32[Tensor, "3 2 tiles 5"] | None  # for attention on a GPU
     pairs: np.ndarray  # which pairs of the split these are, in order
     source_tokens: int
     target_tokens: int
@@ -82,15 +84,30 @@ class Batch:
             target=self.target[target],
             target_input=self.target_input[target],
             target_offsets=targets - targets[0],
+            tiles=None,
             pairs=self.pairs[first:end],
             source_tokens=source.stop - source.start,
             target_tokens=target.stop - target.start,
         )
 
+    def tile(self) -> "Batch":
+        """The same batch with tiles for attention."""
+        sides = self.source_offsets.numpy(), self.target_offsets.numpy()
+        laid = lay_batch(*sides, source=len(self.source), target=len(self.target))
+        return replace(self, tiles=torch.from_numpy(laid))
+
     def pin(self) -> "Batch":
         """The same batch in memory that a GPU can copy from on its own."""
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: t.pin_memory() for name, t in tensors.items() if isinstance(t, Tensor)})
+
+
+class Sizes(NamedTuple):
+    """How much a share of a batch can hold: tokens of both sides, and sentences."""
+
+    source: int
+    target: int
+    sentences: int
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,7 @@ class Plan:
     part_offsets: np.ndarray
     batches: np.ndarray
     parts: int
+    sizes: "Sizes"
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -140,9 +158,9 @@ class Batches:
         }
         sentences = config.sentences or max(config.source_tokens, config.target_tokens) // 4
         self.part_sentences = max(1, sentences // config.parts)
-        # Fixed sizes of what one share is given.
-        self.buffers: dict[Side, int] = {side: most * tokens for side, tokens in self.part_tokens.items()}
-        self.sentences = most * self.part_sentences
+        # No share is ever given more than this.
+        tokens = self.part_tokens
+        self.most = Sizes(most * tokens["source"], most * tokens["target"], most * self.part_sentences)
         self.sampler = (
             Sampler(data, config.subword_dropout, seed) if config.subword_dropout and split == "train" else None
         )
@@ -188,7 +206,22 @@ class Batches:
         firsts = np.arange(0, len(offsets) - 1, self.config.parts)
         if self.config.similar_lengths:
             firsts = firsts[np.argsort(bits.random_raw(len(firsts)))]
-        return Plan(pairs, offsets, firsts, self.config.parts)
+        return Plan(pairs, offsets, firsts, self.config.parts, self._measure(pairs, offsets))
+
+    def _measure(self, pairs: np.ndarray, offsets: np.ndarray) -> Sizes:
+        """What every share of an epoch's batches fits in, a little rounded so that most epochs have the same."""
+        if self.sampler:
+            return self.most
+        ends = [np.concatenate(([0], np.cumsum(self.lengths[side][pairs], dtype=np.int64))) for side in SIDES]
+        parts = np.stack((ends[0][offsets], ends[1][offsets], offsets)).astype(np.int64)
+        parts = np.diff(parts, axis=1)
+        padded = np.pad(parts, ((0, 0), (0, -parts.shape[1] % self.config.parts)))
+        batches = padded.reshape(3, -1, self.config.parts)
+        shares = [batches[:, :, share :: self.shares].sum(2).max(1, initial=0) for share in range(self.shares)]
+        steps = [max(8, most // 64 // 8 * 8) for most in self.most]
+        return Sizes(
+            *(min(most, -(-int(used) // step) * step) for most, used, step in zip(self.most, np.max(shares, 0), steps))
+        )
 
     def _draw_pairs(self, bits: np.random.Philox) -> np.ndarray:
         """Each pair as often as its input's weight says: the fraction of it by chance, anew each epoch."""
@@ -231,12 +264,14 @@ class Batches:
         target_input = np.empty_like(target)
         target_input[1:] = target[:-1]
         target_input[target_offsets[:-1]] = BEGIN
+        sizes = plan.sizes
         return Batch(
-            source=_fill(source, self.buffers["source"], PAD),
-            source_offsets=_fill(source_offsets, self.sentences + 1, len(source)),
-            target=_fill(target, self.buffers["target"], PAD),
-            target_input=_fill(target_input, self.buffers["target"], PAD),
-            target_offsets=_fill(target_offsets, self.sentences + 1, len(target)),
+            source=_fill(source, sizes.source, PAD),
+            source_offsets=_fill(source_offsets, sizes.sentences + 1, len(source)),
+            target=_fill(target, sizes.target, PAD),
+            target_input=_fill(target_input, sizes.target, PAD),
+            target_offsets=_fill(target_offsets, sizes.sentences + 1, len(target)),
+            tiles=None,
             pairs=np.concatenate(parts),
             source_tokens=len(source),
             target_tokens=len(target),
@@ -292,7 +327,7 @@ class Loader:
                     following = planner.submit(self.batches.plan, epoch + 1)
                 batch = self.batches.batch(*position, share=self.share)
                 position = batch.next_position
-                self._put(batch.pin() if self.pin else batch)
+                self._put(batch.tile().pin() if self.pin else batch)
         except BaseException as error:  # raised again where the batches are used
             self._put(error)
         finally:

@@ -1,11 +1,13 @@
-"""How training uses its device: the arithmetic, whether it compiles, how much of the peak rate is used."""
+"""How training uses its device: the arithmetic, whether steps are captured, how much of the peak rate is used."""
 
 import re
+from importlib.util import find_spec
 
 import torch
 
 from transduce.config import ModelConfig, TrainingConfig
 from transduce.model.device import has_bf16
+from transduce.training.distributed import Processes
 
 # Dense bf16 products, summed in float32, in TFLOP/s, as NVIDIA states them; the first name whose words are in the
 # device's own counts.
@@ -39,12 +41,11 @@ def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:
     return config.precision == "bf16" or (config.precision == "auto" and has_bf16(device))
 
 
-def compiles(config: TrainingConfig, model: ModelConfig, device: torch.device) -> bool:
-    """Whether torch compiles the model: as asked for, or on GPUs where all of it can be compiled."""
-    if config.compile == "auto":
-        whole = model.attention != "additive" and not config.sharded
-        return device.type == "cuda" and uses_bf16(config, device) and whole
-    return config.compile == "on"
+def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:
+    """Whether a step is one captured graph: alone on a GPU, where our own kernels compute all attention."""
+    known = model.attention != "additive" and model.positions != "rotary" and max(model.head_widths()) <= 128
+    alone = processes.world == 1 and not config.sharded and config.accumulate == 1
+    return processes.device.type == "cuda" and alone and known and find_spec("triton") is not None
 
 
 def peak_rate(device: torch.device, bf16: bool) -> float | None:

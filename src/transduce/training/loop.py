@@ -15,6 +15,7 @@ from transduce.errors import TransduceError
 from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch, Batches, Loader
 from transduce.text.shards import DataSet
+from transduce.training.captured import CapturedStep
 from transduce.training.checkpoint import Checkpoints, State, rank_score
 from transduce.training.distributed import Processes, put, without_exchange
 from transduce.training.events import EventFile
@@ -41,7 +42,7 @@ class Run:
     meter: Meter
     live: Live
     files: list[MetricsFile | EventFile]
-    trimmed: bool = True  # whether rows are cut to their tokens; compiled code wants them of one length
+    captured: CapturedStep | None = None  # what takes whole steps, where it can
     halved: int = 0  # batches that did not fit into memory
     begin: float = field(default_factory=time.monotonic)
     saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was
@@ -74,23 +75,37 @@ def train(run: Run) -> str:
 
 def take_step(run: Run, batch: Batch) -> Seen:
     """One update: the gradient of the loss of a whole batch, over all processes, divided by its target tokens."""
-    state, processes = run.state, run.processes
-    targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
-    sums = processes.add(backward(run, batch, targets))
+    state = run.state
+    numbers, rate = _update(run, batch)
     state.step += 1
-    norm, rate = state.optimiser.update(state.step, sums[0])
     if state.average:
         state.average.update(state.model, state.step)
     state.tokens += run.batches.tokens(*batch.position)
     state.position = batch.next_position
-    return Seen(state.step, batch, torch.stack((*sums, targets, norm)), rate)
+    return Seen(state.step, batch, numbers, rate)
+
+
+def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
+    """The sums of both losses, the number of targets and the gradient's norm; and the learning rate."""
+    optimiser, processes, step = run.state.optimiser, run.processes, run.state.step + 1
+    if run.captured:
+        try:
+            rate = optimiser.rate_of(step)
+            return run.captured(batch, step_seed(run.config.training.seed, run.state.step, processes.rank), rate), rate
+        except torch.OutOfMemoryError:
+            run.captured = None  # in pieces it may fit
+            _forget(run)
+    targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
+    sums = processes.add(backward(run, batch, targets))
+    norm, rate = optimiser.update(step, sums[0])
+    return torch.stack((*sums, targets, norm)), rate
 
 
 def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
     """Add up the gradients of a batch, in pieces; where memory does not suffice, in pieces half as large."""
     pieces = wanted = run.config.training.accumulate
     while True:
-        parts = batch.split(pieces) if pieces > 1 or run.trimmed else [batch]
+        parts = batch.split(pieces) if pieces > 1 or batch.tiles is None else [batch]
         # Each attempt begins with the same seed: halved or cut into as many pieces from the start, it is the same step.
         torch.manual_seed(step_seed(run.config.training.seed, run.state.step, run.processes.rank))
         try:
@@ -101,9 +116,7 @@ def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
                 raise
             _refuse_to_halve(run, parts, error)
         pieces *= 2
-        run.state.optimiser.adam.zero_grad(set_to_none=True)
-        if run.processes.device.type == "cuda":
-            torch.cuda.empty_cache()
+        _forget(run)
     if pieces > wanted:
         if not run.halved:
             run.live.say(
@@ -114,15 +127,23 @@ def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
     return sums
 
 
+def _forget(run: Run) -> None:
+    """Give back the memory of a step that did not fit."""
+    run.state.optimiser.adam.zero_grad(set_to_none=True)
+    if run.processes.device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def _backward(run: Run, parts: list[Batch], targets: Tensor) -> Tensor:
     sums = torch.zeros(2, device=run.processes.device)
     for number, part in enumerate(parts, 1):
+        if run.processes.device.type == "cuda" and part.tiles is None:
+            part = part.tile()
         part = part.to(run.processes.device)
         with without_exchange(run.objective, number < len(parts)):
             with run.autocast:
-                losses = run.objective(
-                    part.source, part.source_offsets, part.target_input, part.target_offsets, part.target
-                )
+                rows = part.source, part.source_offsets, part.target_input, part.target_offsets, part.target
+                losses = run.objective(*rows, part.tiles)
             # Gradients are averaged over the processes, and a sum is wanted.
             (losses[0] / targets * run.processes.world).backward()
         sums += losses.detach()

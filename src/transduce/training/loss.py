@@ -1,8 +1,9 @@
 """What training makes small (section 5.4): cross-entropy against targets whose probability is smoothed."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor, nn, stack
 
+from transduce.model.layers import can_fuse
 from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch
 from transduce.text.subwords import PAD
@@ -37,11 +38,18 @@ class Objective(nn.Module):
         target_input: Int[Tensor, " target"],
         target_offsets: Int[Tensor, " sentences+1"],
         target: Int[Tensor, " target"],
+        tiles: Int32[Tensor, "3 2 tiles 5"] | None = None,
     ) -> Float[Tensor, "2"]:
         """Return the sums of the smoothed and the plain loss."""
-        logits = self.model(source, source_offsets, target_input, target_offsets, longest=self.longest)
-        return stack(smoothed_loss(logits, target, self.label_smoothing))
+        rows = source, source_offsets, target_input, target_offsets
+        states = self.model.states(*rows, longest=self.longest, tiles=tiles)
+        if can_fuse(states):
+            from transduce.kernels.loss import projected_loss
+
+            return projected_loss(states, self.model.output_weight, target, self.label_smoothing, PAD)
+        return stack(smoothed_loss(self.model.project(states), target, self.label_smoothing))
 
     def measure(self, batch: Batch) -> Float[Tensor, "2"]:
         """The same of a batch."""
-        return self(batch.source, batch.source_offsets, batch.target_input, batch.target_offsets, batch.target)
+        rows = batch.source, batch.source_offsets, batch.target_input, batch.target_offsets, batch.target
+        return self(*rows, batch.tiles)

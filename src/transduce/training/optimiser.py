@@ -24,12 +24,16 @@ class Optimiser:
         # Torch's fused Adam looks at `found_inf` itself, so that nobody has to wait for the norm to be known.
         split = any(isinstance(weight, DTensor) for weight in self.named.values())
         self.looks_itself = model.device.type in ("cpu", "cuda") and not split
+        # The rate is a number on the GPU, so that a captured graph finds it there.
+        captures = model.device.type == "cuda" and not split
+        self.rate = torch.zeros((), device=model.device if captures else "cpu")
         self.adam = torch.optim.Adam(
             self.named.values(),
-            lr=0.0,
+            lr=self.rate if captures else 0.0,
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
             fused=self.looks_itself,
+            capturable=captures,
         )
         # Once an update was not finite none is applied until somebody has looked; or only that one is skipped.
         self.broken = torch.zeros((), device=model.device)
@@ -37,7 +41,20 @@ class Optimiser:
             self.adam.found_inf = self.broken  # pyright: ignore[reportAttributeAccessIssue]
 
     def update(self, step: int, loss: Tensor) -> tuple[Tensor, float]:
-        """Apply the gradients of a loss; return their norm, not yet waited for, and the learning rate.
+        """Apply the gradients of a loss in a step; return their norm, not yet waited for, and the learning rate."""
+        rate = self.rate_of(step)
+        self.rate.fill_(rate)
+        for group in self.adam.param_groups:
+            if not isinstance(group["lr"], Tensor):
+                group["lr"] = rate
+        return self.apply(loss), rate
+
+    def rate_of(self, step: int) -> float:
+        """The learning rate of a step, counted from 1."""
+        return learning_rate(step, self.config, self.d_model)
+
+    def apply(self, loss: Tensor) -> Tensor:
+        """Apply the gradients of a loss at the rate that was set; return their norm, not yet waited for.
 
         A loss or norm that is not finite leaves the weights as they were, and so do later ones if that is to stop.
         """
@@ -45,15 +62,12 @@ class Optimiser:
         norm = whole(get_total_norm(gradients))
         if self.config.clip is not None:
             clip_grads_with_norm_(self.named.values(), self.config.clip, norm)
-        rate = learning_rate(step, self.config, self.d_model)
-        for group in self.adam.param_groups:
-            group["lr"] = rate
         broken = (~(norm + loss).isfinite()).float()
         self.broken.copy_(torch.maximum(self.broken, broken) if self.config.not_finite == "stop" else broken)
         if self.looks_itself or not self.broken.item():
             self.adam.step()
         self.adam.zero_grad(set_to_none=True)
-        return norm, rate
+        return norm
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
         """Adam's two moments of every weight and its number of updates."""

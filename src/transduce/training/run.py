@@ -21,11 +21,12 @@ from transduce.progress import format_seconds
 from transduce.text.batches import Batches
 from transduce.text.shards import DataSet
 from transduce.training.averaging import mean_weights
+from transduce.training.captured import CapturedStep
 from transduce.training.checkpoint import Checkpoints, State, rank_score, restore
 from transduce.training.curve import write_curve
 from transduce.training.distributed import Processes, join_processes
 from transduce.training.events import EventFile
-from transduce.training.hardware import compiles, peak_rate, uses_bf16
+from transduce.training.hardware import captures, peak_rate, uses_bf16
 from transduce.training.live import Live, format_count, show_training
 from transduce.training.loop import Run, score, train
 from transduce.training.loss import Objective
@@ -237,12 +238,9 @@ def _set_up(
     if frozen:
         notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
     bf16 = uses_bf16(training, processes.device)
-    compiled = compiles(training, config.model, processes.device)
     batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
     longest = batches.longest["source"], batches.longest["target"]
     objective = Objective(model, training.label_smoothing, longest)
-    if compiled:
-        objective.compile()
     wrapped = processes.wrap(objective, training.sharded)
     average = MovingAverage(model, training.average_decay) if training.average_decay else None
     state = State(model=model, optimiser=Optimiser(model, training), average=average)
@@ -260,7 +258,7 @@ def _set_up(
             ]
             for file in files:
                 stack.callback(file.close)
-            precision = ("bf16" if bf16 else "float32") + (", compiled" if compiled else "")
+            precision = "bf16" if bf16 else "float32"
             print(
                 f"model: {config.model.parameters():,} parameters, {config.model.vocabulary:,} subwords\n"
                 f"data: {data.train.pairs:,} pairs, {len(batches.plan(0)):,} batches an epoch of at most "
@@ -276,6 +274,10 @@ def _set_up(
                 )
         for note in notes:
             live.say(note)
+        autocast = _autocast(processes.device, bf16)
+        captured = None
+        if captures(training, config.model, processes):
+            captured = CapturedStep(objective, state.optimiser, autocast)
         yield Run(
             folder=request.out,
             config=config,
@@ -284,12 +286,12 @@ def _set_up(
             processes=processes,
             state=state,
             objective=wrapped,
-            autocast=_autocast(processes.device, bf16),
+            autocast=autocast,
             limits=Limits(training, request.seconds),
             meter=Meter(config.model, batches, peak_rate(processes.device, bf16), processes.world),
             live=live,
             files=files,
-            trimmed=not compiled,
+            captured=captured,
         )
 
 

@@ -1,0 +1,403 @@
+"""Attention over rows of short sentences on NVIDIA GPUs, forward and backward, in Triton.
+
+Each program of a kernel is given one head and a tile (`text/tiles.py`) of whole sentences; it holds all of it, and a
+mask keeps the sentences apart. Programs of longer sentences go through them in steps.
+
+Legend of shapes: `query` and `key` are rows of tokens, `tiles` what programs are given, five numbers each.
+"""
+
+# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int, Int32
+from torch import Tensor
+
+from transduce.text.tiles import SIZE
+
+LOG2E = math.log2(math.e)
+
+
+class Tiles(NamedTuple):
+    """What the programs of the kernels are given, for one kind of attention in one batch."""
+
+    by_query: Int32[Tensor, "tiles 5"]
+    by_key: Int32[Tensor, "tiles 5"]
+    seen: Int32[Tensor, "2 query"]  # each query sees the keys from the first of these to before the second
+
+
+def seen_keys(
+    query_offsets: Int[Tensor, " sentences+1"],
+    key_offsets: Int[Tensor, " sentences+1"],
+    queries: int,
+    *,
+    causal: bool = False,
+) -> Int32[Tensor, "2 query"]:
+    """The first key that each query sees and the end of them; nothing behind the last sentence."""
+    rows = torch.arange(queries, dtype=query_offsets.dtype, device=query_offsets.device)
+    sentence = torch.searchsorted(query_offsets, rows, right=True)
+    # Behind the last sentence both are the end of the keys.
+    first = key_offsets[sentence - 1]
+    end = key_offsets[sentence.clamp(max=len(key_offsets) - 1)]
+    return torch.stack((first, torch.where(first < end, rows + 1, end) if causal else end)).int()
+
+
+# ---- the kernels ----
+
+
+@triton.jit
+def _product(left, right):
+    """A product of matrices, exact where its inputs are."""
+    return tl.dot(left, right, input_precision="ieee")
+
+
+@triton.jit
+def _kept(seed, rows, columns, head, dropout):
+    """Which weights dropout keeps: by a counter of their place, so the same in both passes."""
+    row = rows + tl.zeros_like(columns)
+    column = columns + tl.zeros_like(rows)
+    drawn, _, _, _ = tl.philox(seed, row, column, head + tl.zeros_like(row), tl.zeros_like(row))
+    return tl.uint_to_uniform_float(drawn) >= dropout
+
+
+@triton.jit
+def _forward_kernel(
+    query,
+    key,
+    value,
+    output,
+    weight_sums,
+    tiles,
+    seen,
+    seeds,
+    scale,
+    dropout,
+    queries,
+    query_stride,
+    key_stride,
+    value_stride,
+    heads: tl.constexpr,
+    d_k: tl.constexpr,
+    d_v: tl.constexpr,
+    k_width: tl.constexpr,
+    v_width: tl.constexpr,
+    size: tl.constexpr,
+    drops: tl.constexpr,
+):
+    head = tl.program_id(0)
+    tile = tiles + tl.program_id(1) * 5
+    first, end = tl.load(tile), tl.load(tile + 1)
+    if first < end:
+        step, last = tl.load(tile + 2), tl.load(tile + 3)
+        rows = first + tl.arange(0, size)
+        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
+        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
+        inside = rows < end
+        low = tl.load(seen + rows, mask=inside, other=0)
+        high = tl.load(seen + queries + rows, mask=inside, other=0)
+        far = rows.to(tl.int64)[:, None]
+        q = tl.load(query + far * query_stride + head * d_k + k_places[None, :], inside[:, None] & k_inside, 0.0)
+        most = tl.full((size,), -float("inf"), tl.float32)
+        total = tl.zeros((size,), tl.float32)
+        sums = tl.zeros((size, v_width), tl.float32)
+        while step < last:
+            columns = step + tl.arange(0, size)
+            there = (columns < last)[:, None]
+            far_keys = columns.to(tl.int64)[:, None]
+            k = tl.load(key + far_keys * key_stride + head * d_k + k_places[None, :], there & k_inside, 0.0)
+            v = tl.load(value + far_keys * value_stride + head * d_v + v_places[None, :], there & v_inside, 0.0)
+            visible = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
+            scores = tl.where(visible, _product(q, tl.trans(k)) * scale, -float("inf"))
+            new_most = tl.maximum(most, tl.max(scores, 1))
+            base = tl.where(new_most == -float("inf"), 0.0, new_most)
+            shrink, shares = tl.exp2(most - base), tl.exp2(scores - base[:, None])
+            total = total * shrink + tl.sum(shares, 1)
+            if drops:
+                kept = _kept(tl.load(seeds), rows[:, None], columns[None, :], head, dropout)
+                shares = tl.where(kept, shares / (1 - dropout), 0.0)
+            sums = sums * shrink[:, None] + _product(shares.to(v.dtype), v)
+            most = new_most
+            step += size
+        some = total > 0
+        tl.store(
+            weight_sums + head * queries + rows, tl.where(some, most + tl.log2(tl.where(some, total, 1.0)), 0.0), inside
+        )
+        result = sums / tl.where(some, total, 1.0)[:, None]
+        tl.store(output + (far * heads + head) * d_v + v_places[None, :], result, inside[:, None] & v_inside)
+
+
+@triton.jit
+def _backward_query_kernel(
+    query,
+    key,
+    value,
+    output,
+    gradient,
+    weight_sums,
+    shared,
+    query_gradient,
+    tiles,
+    seen,
+    seeds,
+    scale,
+    dropout,
+    queries,
+    query_stride,
+    key_stride,
+    value_stride,
+    heads: tl.constexpr,
+    d_k: tl.constexpr,
+    d_v: tl.constexpr,
+    k_width: tl.constexpr,
+    v_width: tl.constexpr,
+    size: tl.constexpr,
+    drops: tl.constexpr,
+):
+    head = tl.program_id(0)
+    tile = tiles + tl.program_id(1) * 5
+    first, end = tl.load(tile), tl.load(tile + 1)
+    if (first < end) & (tl.load(tile + 4) == 0):
+        step, last = tl.load(tile + 2), tl.load(tile + 3)
+        rows = first + tl.arange(0, size)
+        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
+        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
+        inside = rows < end
+        low = tl.load(seen + rows, mask=inside, other=0)
+        high = tl.load(seen + queries + rows, mask=inside, other=0)
+        far = rows.to(tl.int64)[:, None]
+        q = tl.load(query + far * query_stride + head * d_k + k_places[None, :], inside[:, None] & k_inside, 0.0)
+        places = (far * heads + head) * d_v + v_places[None, :]
+        o = tl.load(output + places, inside[:, None] & v_inside, 0.0)
+        g = tl.load(gradient + places, inside[:, None] & v_inside, 0.0)
+        whole = tl.load(weight_sums + head * queries + rows, inside, 0.0)
+        common = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
+        tl.store(shared + head * queries + rows, common, inside)
+        sums = tl.zeros((size, k_width), tl.float32)
+        while step < last:
+            columns = step + tl.arange(0, size)
+            there = (columns < last)[:, None]
+            far_keys = columns.to(tl.int64)[:, None]
+            k = tl.load(key + far_keys * key_stride + head * d_k + k_places[None, :], there & k_inside, 0.0)
+            v = tl.load(value + far_keys * value_stride + head * d_v + v_places[None, :], there & v_inside, 0.0)
+            visible = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
+            shares = tl.where(visible, tl.exp2(_product(q, tl.trans(k)) * scale - whole[:, None]), 0.0)
+            changes = _product(g, tl.trans(v))
+            if drops:
+                kept = _kept(tl.load(seeds), rows[:, None], columns[None, :], head, dropout)
+                changes = tl.where(kept, changes / (1 - dropout), 0.0)
+            sums += _product((shares * (changes - common[:, None])).to(k.dtype), k)
+            step += size
+        sums *= scale * 0.6931471805599453
+        tl.store(query_gradient + far * query_stride + head * d_k + k_places[None, :], sums, inside[:, None] & k_inside)
+
+
+@triton.jit
+def _backward_key_kernel(
+    query,
+    key,
+    value,
+    gradient,
+    weight_sums,
+    shared,
+    query_gradient,
+    key_gradient,
+    value_gradient,
+    tiles,
+    seen,
+    seeds,
+    scale,
+    dropout,
+    queries,
+    query_stride,
+    key_stride,
+    value_stride,
+    heads: tl.constexpr,
+    d_k: tl.constexpr,
+    d_v: tl.constexpr,
+    k_width: tl.constexpr,
+    v_width: tl.constexpr,
+    size: tl.constexpr,
+    drops: tl.constexpr,
+):
+    # All of this has keys in its rows and queries in its columns.
+    head = tl.program_id(0)
+    tile = tiles + tl.program_id(1) * 5
+    first, end = tl.load(tile), tl.load(tile + 1)
+    if first < end:
+        step, last, alone = tl.load(tile + 2), tl.load(tile + 3), tl.load(tile + 4) != 0
+        rows = first + tl.arange(0, size)
+        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
+        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
+        inside = (rows < end)[:, None]
+        far = rows.to(tl.int64)[:, None]
+        k = tl.load(key + far * key_stride + head * d_k + k_places[None, :], inside & k_inside, 0.0)
+        v = tl.load(value + far * value_stride + head * d_v + v_places[None, :], inside & v_inside, 0.0)
+        k_sums = tl.zeros((size, k_width), tl.float32)
+        v_sums = tl.zeros((size, v_width), tl.float32)
+        while step < last:
+            columns = step + tl.arange(0, size)
+            there = columns < last
+            far_queries = columns.to(tl.int64)[:, None]
+            q_places = far_queries * query_stride + head * d_k + k_places[None, :]
+            q = tl.load(query + q_places, there[:, None] & k_inside, 0.0)
+            g_places = (far_queries * heads + head) * d_v + v_places[None, :]
+            g = tl.load(gradient + g_places, there[:, None] & v_inside, 0.0)
+            low = tl.load(seen + columns, there, 0)
+            high = tl.load(seen + queries + columns, there, 0)
+            whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
+            visible = (rows[:, None] >= low[None, :]) & (rows[:, None] < high[None, :])
+            shares = tl.where(visible, tl.exp2(_product(k, tl.trans(q)) * scale - whole[None, :]), 0.0)
+            changes = _product(v, tl.trans(g))
+            if drops:
+                kept = _kept(tl.load(seeds), columns[None, :], rows[:, None], head, dropout)
+                changes = tl.where(kept, changes / (1 - dropout), 0.0)
+                v_sums += _product(tl.where(kept, shares / (1 - dropout), 0.0).to(g.dtype), g)
+            else:
+                v_sums += _product(shares.to(g.dtype), g)
+            if alone:  # noqa: SIM108 - all that these queries see is here
+                common = tl.sum(shares * changes, 0)
+            else:
+                common = tl.load(shared + head * queries + columns, there, 0.0)
+            changes = (shares * (changes - common[None, :])).to(q.dtype)
+            k_sums += _product(changes, q)
+            if alone:
+                q_sums = _product(tl.trans(changes), k) * (scale * 0.6931471805599453)
+                tl.store(query_gradient + q_places, q_sums, there[:, None] & k_inside)
+            step += size
+        k_sums *= scale * 0.6931471805599453
+        tl.store(key_gradient + far * key_stride + head * d_k + k_places[None, :], k_sums, inside & k_inside)
+        tl.store(value_gradient + far * value_stride + head * d_v + v_places[None, :], v_sums, inside & v_inside)
+
+
+# ---- launching them ----
+
+
+class Heads(NamedTuple):
+    """How wide the heads are, how their scores are scaled, and how much is dropped."""
+
+    heads: int
+    d_k: int
+    d_v: int
+    scale: float
+    dropout: float = 0.0
+
+
+def can_attend(rows: Tensor, heads: Heads) -> bool:
+    """Whether the kernels take these: on a GPU, and heads that a program can hold."""
+    return rows.is_cuda and rows.dtype in (torch.bfloat16, torch.float16, torch.float32) and max(heads[1:3]) <= 128
+
+
+def split_heads(own: Tensor, memory: Tensor | None, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values: beside each other in a row, or queries in one and the others in another."""
+    k_width, v_width = heads.heads * heads.d_k, heads.heads * heads.d_v
+    if memory is None:
+        query, key, value = own.split((k_width, k_width, v_width), -1)
+    else:
+        query, (key, value) = own, memory.split((k_width, v_width), -1)
+    return query, key, value
+
+
+def forward(
+    own: Float[Tensor, "query width"],
+    memory: Float[Tensor, "key width"] | None,
+    tiles: Tiles,
+    heads: Heads,
+    seed: Int[Tensor, " 1"] | None,
+) -> tuple[Float[Tensor, "query values"], Float[Tensor, "heads query"]]:
+    """Attention of every sentence, and the logarithm of each query's sum of weights, to the base 2.
+
+    Queries, keys and values stand beside each other in a row; or queries in one and keys and values in another.
+    """
+    query, key, value = split_heads(own, memory, heads)
+    output = own.new_empty(len(query), heads.heads * heads.d_v)
+    weight_sums = own.new_empty(heads.heads, len(query), dtype=torch.float32)
+    _forward_kernel[(heads.heads, len(tiles.by_query))](
+        query,
+        key,
+        value,
+        output,
+        weight_sums,
+        tiles.by_query,
+        tiles.seen,
+        seed,
+        heads.scale * LOG2E,
+        heads.dropout,
+        len(query),
+        **_shapes(query, key, value, heads, seed),
+    )
+    return output, weight_sums
+
+
+def backward(
+    gradient: Float[Tensor, "query values"],
+    own: Float[Tensor, "query width"],
+    memory: Float[Tensor, "key width"] | None,
+    output: Float[Tensor, "query values"],
+    weight_sums: Float[Tensor, "heads query"],
+    tiles: Tiles,
+    heads: Heads,
+    seed: Int[Tensor, " 1"] | None,
+) -> tuple[Float[Tensor, "query width"], Float[Tensor, "key width"] | None]:
+    """The gradients of what `forward` was given."""
+    query, key, value = split_heads(own, memory, heads)
+    own_gradient, memory_gradient = torch.empty_like(own), None if memory is None else torch.empty_like(memory)
+    gradients = split_heads(own_gradient, memory_gradient, heads)
+    shared = torch.empty_like(weight_sums)
+    scale = heads.scale * LOG2E
+    shapes = _shapes(query, key, value, heads, seed)
+    gradient = gradient.contiguous()
+    _backward_query_kernel[(heads.heads, len(tiles.by_query))](
+        query,
+        key,
+        value,
+        output,
+        gradient,
+        weight_sums,
+        shared,
+        gradients[0],
+        tiles.by_query,
+        tiles.seen,
+        seed,
+        scale,
+        heads.dropout,
+        len(query),
+        **shapes,
+    )
+    _backward_key_kernel[(heads.heads, len(tiles.by_key))](
+        query,
+        key,
+        value,
+        gradient,
+        weight_sums,
+        shared,
+        *gradients,
+        tiles.by_key,
+        tiles.seen,
+        seed,
+        scale,
+        heads.dropout,
+        len(query),
+        **shapes,
+    )
+    return own_gradient, memory_gradient
+
+
+def _shapes(query: Tensor, key: Tensor, value: Tensor, heads: Heads, seed: Tensor | None) -> dict[str, Any]:
+    return {
+        "query_stride": query.stride(0),
+        "key_stride": key.stride(0),
+        "value_stride": value.stride(0),
+        "heads": heads.heads,
+        "d_k": heads.d_k,
+        "d_v": heads.d_v,
+        "k_width": max(16, triton.next_power_of_2(heads.d_k)),
+        "v_width": max(16, triton.next_power_of_2(heads.d_v)),
+        "size": SIZE,
+        "drops": seed is not None,
+        "num_warps": 4,
+    }

@@ -1,0 +1,223 @@
+"""The Transformer's sub-layers on NVIDIA GPUs, each one step of the backward pass.
+
+A block is a sub-layer with its residual connection and norm (section 3.1). Its products are torch's, everything between
+them is a kernel of ours; weights stay in float32, are rounded for the products, and have gradients in float32.
+
+Legend of shapes: `query` and `key` are rows of tokens.
+"""
+
+# pyright: reportIncompatibleMethodOverride=false, reportPrivateImportUsage=false
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transduce.kernels import attention, residual
+from transduce.kernels.attention import Heads, Tiles
+from transduce.kernels.products import compute_dtype, in_float32
+from transduce.kernels.rectify import rectify_backward
+from transduce.kernels.residual import Dropout, Kept, Norm
+
+
+class Around(NamedTuple):
+    """What is around a sub-layer: its norm, before it or behind the sum, and how much of its result is dropped."""
+
+    weight: Float[Tensor, " d_model"]
+    bias: Float[Tensor, " d_model"]
+    epsilon: float
+    pre: bool
+    dropout: float
+
+    @property
+    def norm(self) -> Norm:
+        """The norm alone."""
+        return Norm(self.weight, self.bias, self.epsilon)
+
+    def draw(self, x: Tensor) -> Dropout | None:
+        """What is dropped this time."""
+        return Dropout(self.dropout, residual.draw_seed(x.device)) if self.dropout else None
+
+
+def _enter(x: Tensor, around: Around, dtype: torch.dtype) -> tuple[Tensor, Kept | None]:
+    """What the sub-layer is given."""
+    return residual.add_norm(x, None, around.norm, None, dtype) if around.pre else (x, None)
+
+
+def _leave(
+    x: Tensor, change: Tensor, around: Around, kept: Kept | None, dropout: Dropout | None
+) -> tuple[Tensor, Kept]:
+    """What comes out of the block."""
+    if kept is not None:
+        return residual.add(x, change, dropout), kept
+    return residual.add_norm(x, change, around.norm, dropout, change.dtype)
+
+
+class _Back(NamedTuple):
+    """The gradients at the sub-layer's end."""
+
+    x: Tensor
+    change: Tensor
+    change_sum: Tensor
+    norm: tuple[Tensor, Tensor] | None  # of weight and bias; of a norm before the sub-layer not yet known
+
+
+def _leave_backward(
+    gradient: Tensor,
+    x: Tensor,
+    change: Tensor | None,
+    around: Around,
+    kept: Kept,
+    dropout: Dropout | None,
+    dtype: torch.dtype,
+) -> _Back:
+    if change is None:
+        return _Back(gradient, *residual.drop(gradient, dropout, dtype), None)
+    found = residual.add_norm_backward(gradient, x, change, around.norm, kept, dropout)
+    assert found.change is not None
+    assert found.change_sum is not None
+    return _Back(found.x, found.change, found.change_sum, (found.weight, found.bias))
+
+
+def _enter_backward(
+    left: Tensor, right: Tensor, x: Tensor, around: Around, kept: Kept, back: _Back
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x and of the norm's weight and bias; that of the sub-layer's input is a product."""
+    if back.norm is not None:
+        return torch.addmm(back.x, left, right), *back.norm
+    found = residual.add_norm_backward(left @ right, x, None, around.norm, kept, None, also=back.x)
+    return found.x, found.weight, found.bias
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        memory: Tensor | None,
+        projection: Tensor,
+        output: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        tiles: Tiles,
+        heads: Heads,
+        around: Around,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        dropout = around.draw(x)
+        seed = residual.draw_seed(x.device) if heads.dropout else None
+        w_in, w_out = projection.to(dtype), output.to(dtype)
+        inputs, kept = _enter(x, around, dtype)
+        if memory is None:
+            own = inputs @ w_in.T
+            other = None
+        else:
+            cut = heads.heads * heads.d_k
+            own = inputs @ w_in[:cut].T
+            other = memory @ w_in[cut:].T
+        mixed, weight_sums = attention.forward(own, other, tiles, heads, seed)
+        change = mixed @ w_out.T
+        result, kept = _leave(x, change, around, kept, dropout)
+        ctx.save_for_backward(
+            x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, None if around.pre else change
+        )
+        ctx.kept, ctx.dropout, ctx.seed, ctx.tiles, ctx.heads, ctx.around = kept, dropout, seed, tiles, heads, around
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, change = ctx.saved_tensors
+        heads: Heads = ctx.heads
+        back = _leave_backward(gradient, x, change, ctx.around, ctx.kept, ctx.dropout, own.dtype)
+        own_gradient, other_gradient = attention.backward(
+            back.change @ w_out, own, other, mixed, weight_sums, ctx.tiles, heads, ctx.seed
+        )
+        output_gradient = in_float32(back.change.T, mixed)
+        if other is None:
+            memory_gradient, w_own = None, w_in
+            projection_gradient = in_float32(own_gradient.T, inputs)
+        else:
+            cut = heads.heads * heads.d_k
+            w_own = w_in[:cut]
+            memory_gradient = other_gradient @ w_in[cut:]
+            parts = in_float32(own_gradient.T, inputs), in_float32(other_gradient.T, memory)
+            projection_gradient = torch.cat(parts)
+        x_gradient, *norm = _enter_backward(own_gradient, w_own, x, ctx.around, ctx.kept, back)
+        return x_gradient, memory_gradient, projection_gradient, output_gradient, *norm, None, None, None, None
+
+
+def attend(
+    x: Float[Tensor, "query d_model"],
+    memory: Float[Tensor, "key d_model"] | None,
+    projection: Float[Tensor, "width d_model"],
+    output: Float[Tensor, "d_model values"],
+    tiles: Tiles,
+    heads: Heads,
+    around: Around,
+) -> Float[Tensor, "query d_model"]:
+    """Multi-head attention to x itself or to a memory, with what is around it."""
+    dtype = compute_dtype(x)
+    x, memory = x if around.pre else x.to(dtype), memory if memory is None else memory.to(dtype)
+    return _Attention.apply(  # pyright: ignore[reportReturnType]
+        x, memory, projection, output, around.weight, around.bias, tiles, heads, around, dtype
+    )
+
+
+class _FeedForward(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        inner_weight: Tensor,
+        inner_bias: Tensor,
+        outer_weight: Tensor,
+        outer_bias: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        around: Around,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        dropout = around.draw(x)
+        w_inner, w_outer = inner_weight.to(dtype), outer_weight.to(dtype)
+        inputs, kept = _enter(x, around, dtype)
+        inner = torch._addmm_activation(inner_bias.to(dtype), inputs, w_inner.T)
+        change = torch.addmm(outer_bias.to(dtype), inner, w_outer.T)
+        result, kept = _leave(x, change, around, kept, dropout)
+        ctx.save_for_backward(x, inputs, w_inner, w_outer, inner, None if around.pre else change)
+        ctx.kept, ctx.dropout, ctx.around = kept, dropout, around
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, inputs, w_inner, w_outer, inner, change = ctx.saved_tensors
+        back = _leave_backward(gradient, x, change, ctx.around, ctx.kept, ctx.dropout, inner.dtype)
+        inner_gradient = back.change @ w_outer
+        outer_weight = in_float32(back.change.T, inner)
+        inner_bias = rectify_backward(inner_gradient, inner)
+        inner_weight = in_float32(inner_gradient.T, inputs)
+        x_gradient, *norm = _enter_backward(inner_gradient, w_inner, x, ctx.around, ctx.kept, back)
+        return x_gradient, inner_weight, inner_bias, outer_weight, back.change_sum, *norm, None, None
+
+
+def feed_forward(
+    x: Float[Tensor, "tokens d_model"],
+    inner_weight: Float[Tensor, "d_ff d_model"],
+    inner_bias: Float[Tensor, " d_ff"],
+    outer_weight: Float[Tensor, "d_model d_ff"],
+    outer_bias: Float[Tensor, " d_model"],
+    around: Around,
+) -> Float[Tensor, "tokens d_model"]:
+    """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), with what is around it."""
+    dtype = compute_dtype(x)
+    return _FeedForward.apply(  # pyright: ignore[reportReturnType]
+        x if around.pre else x.to(dtype),
+        inner_weight,
+        inner_bias,
+        outer_weight,
+        outer_bias,
+        around.weight,
+        around.bias,
+        around,
+        dtype,
+    )

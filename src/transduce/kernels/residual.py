@@ -1,0 +1,345 @@
+"""Residual connections on NVIDIA GPUs: dropout, sum and norm in one pass over memory, and their gradients in another.
+
+What is dropped is drawn anew from the same counters in the backward pass, so no mask is kept. Sums are in float32
+whatever the inputs are.
+
+Legend of shapes: `tokens` is a row of tokens, `programs` the programs that add up what is summed over all tokens.
+"""
+
+# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+
+ROWS = 4  # tokens that a program looks at together
+
+
+class Dropout(NamedTuple):
+    """The share that is dropped, and where the random numbers begin."""
+
+    share: float
+    seed: Int[Tensor, " 1"]
+
+
+class Norm(NamedTuple):
+    """What a layer norm has learned."""
+
+    weight: Float[Tensor, " d_model"]
+    bias: Float[Tensor, " d_model"]
+    epsilon: float
+
+
+def draw_seed(device: torch.device) -> Int[Tensor, " 1"]:
+    """The beginning of some random numbers; drawn on the device, so that a captured graph draws it anew."""
+    return torch.empty(1, dtype=torch.int64, device=device).random_()
+
+
+@triton.jit
+def draw_factors(seed, rows, width: tl.constexpr, dropout):
+    """Factors (rows, width): zero for what is dropped, and more than one for the others."""
+    counters = rows[:, None] * (width // 4) + tl.arange(0, width // 4)[None, :]
+    one, two, three, four = tl.rand4x(tl.load(seed), counters)  # pyright: ignore[reportGeneralTypeIssues]
+    drawn = tl.interleave(tl.interleave(one, three), tl.interleave(two, four))
+    return tl.where(drawn >= dropout, 1 / (1 - dropout), 0.0)
+
+
+@triton.jit
+def _forward_kernel(
+    x,
+    change,
+    weight,
+    bias,
+    result,
+    means,
+    scales,
+    seed,
+    dropout,
+    epsilon,
+    tokens,
+    d_model: tl.constexpr,
+    width: tl.constexpr,
+    rows_each: tl.constexpr,
+    adds: tl.constexpr,
+    norms: tl.constexpr,
+    drops: tl.constexpr,
+):
+    rows = tl.program_id(0) * rows_each + tl.arange(0, rows_each)
+    places = tl.arange(0, width)
+    inside = (rows < tokens)[:, None] & (places < d_model)[None, :]
+    here = rows.to(tl.int64)[:, None] * d_model + places[None, :]
+    total = tl.load(x + here, inside, 0.0).to(tl.float32)
+    if adds:
+        added = tl.load(change + here, inside, 0.0).to(tl.float32)
+        if drops:
+            added *= draw_factors(seed, rows, width, dropout)
+        total += added
+    if norms:
+        mean = tl.sum(total, 1) / d_model
+        total = tl.where(inside, total - mean[:, None], 0.0)
+        scale = tl.rsqrt(tl.sum(total * total, 1) / d_model + epsilon)
+        w = tl.load(weight + places, places < d_model, 0.0).to(tl.float32)
+        b = tl.load(bias + places, places < d_model, 0.0).to(tl.float32)
+        total = total * scale[:, None] * w[None, :] + b[None, :]
+        tl.store(means + rows, mean, rows < tokens)
+        tl.store(scales + rows, scale, rows < tokens)
+    tl.store(result + here, total, inside)
+
+
+@triton.jit
+def _backward_kernel(
+    gradient,
+    x,
+    change,
+    weight,
+    means,
+    scales,
+    also,
+    x_gradient,
+    change_gradient,
+    sums,
+    seed,
+    dropout,
+    tokens,
+    programs,
+    d_model: tl.constexpr,
+    width: tl.constexpr,
+    rows_each: tl.constexpr,
+    adds: tl.constexpr,
+    drops: tl.constexpr,
+):
+    program = tl.program_id(0)
+    places = tl.arange(0, width)
+    w = tl.load(weight + places, places < d_model, 0.0).to(tl.float32)[None, :]
+    w_sums = tl.zeros((rows_each, width), tl.float32)
+    b_sums = tl.zeros((rows_each, width), tl.float32)
+    change_sums = tl.zeros((rows_each, width), tl.float32)
+    first = program * rows_each
+    while first < tokens:
+        rows = first + tl.arange(0, rows_each)
+        inside = (rows < tokens)[:, None] & (places < d_model)[None, :]
+        here = rows.to(tl.int64)[:, None] * d_model + places[None, :]
+        g = tl.load(gradient + here, inside, 0.0).to(tl.float32)
+        total = tl.load(x + here, inside, 0.0).to(tl.float32)
+        if adds:
+            added = tl.load(change + here, inside, 0.0).to(tl.float32)
+            if drops:
+                factors = draw_factors(seed, rows, width, dropout)
+                added *= factors
+            total += added
+        mean = tl.load(means + rows, rows < tokens, 0.0)
+        scale = tl.load(scales + rows, rows < tokens, 0.0)
+        total = tl.where(inside, (total - mean[:, None]) * scale[:, None], 0.0)
+        w_sums += g * total
+        b_sums += g
+        g *= w
+        along = tl.sum(g * total, 1) / d_model
+        g = (g - tl.sum(g, 1)[:, None] / d_model - total * along[:, None]) * scale[:, None]
+        if adds:
+            tl.store(x_gradient + here, g, inside)
+            if drops:
+                g *= factors
+            change_sums += tl.where(inside, g, 0.0)
+            tl.store(change_gradient + here, g, inside)
+        else:
+            tl.store(x_gradient + here, g + tl.load(also + here, inside, 0.0).to(tl.float32), inside)
+        first += programs * rows_each
+    kept = places < d_model
+    tl.store(sums + program * d_model + places, tl.sum(w_sums, 0), kept)
+    tl.store(sums + (programs + program) * d_model + places, tl.sum(b_sums, 0), kept)
+    if adds:
+        tl.store(sums + (2 * programs + program) * d_model + places, tl.sum(change_sums, 0), kept)
+
+
+@triton.jit
+def _drop_kernel(
+    gradient,
+    change_gradient,
+    sums,
+    seed,
+    dropout,
+    tokens,
+    programs,
+    d_model: tl.constexpr,
+    width: tl.constexpr,
+    rows_each: tl.constexpr,
+    drops: tl.constexpr,
+):
+    program = tl.program_id(0)
+    places = tl.arange(0, width)
+    change_sums = tl.zeros((rows_each, width), tl.float32)
+    first = program * rows_each
+    while first < tokens:
+        rows = first + tl.arange(0, rows_each)
+        inside = (rows < tokens)[:, None] & (places < d_model)[None, :]
+        here = rows.to(tl.int64)[:, None] * d_model + places[None, :]
+        g = tl.load(gradient + here, inside, 0.0).to(tl.float32)
+        if drops:
+            g *= draw_factors(seed, rows, width, dropout)
+        change_sums += g
+        tl.store(change_gradient + here, g, inside)
+        first += programs * rows_each
+    tl.store(sums + program * d_model + places, tl.sum(change_sums, 0), places < d_model)
+
+
+class Kept(NamedTuple):
+    """What the backward pass of a norm needs to know of the forward pass."""
+
+    means: Float[Tensor, " tokens"]
+    scales: Float[Tensor, " tokens"]
+
+
+def add_norm(
+    x: Float[Tensor, "tokens d_model"],
+    change: Float[Tensor, "tokens d_model"] | None,
+    norm: Norm,
+    dropout: Dropout | None,
+    dtype: torch.dtype,
+) -> tuple[Float[Tensor, "tokens d_model"], Kept]:
+    """The norm of x + dropout(change), or of x."""
+    tokens, d_model = x.shape
+    result = x.new_empty(x.shape, dtype=dtype)
+    means, scales = x.new_empty(2, tokens, dtype=torch.float32)
+    _forward_kernel[(triton.cdiv(tokens, ROWS),)](
+        x,
+        change,
+        norm.weight,
+        norm.bias,
+        result,
+        means,
+        scales,
+        dropout and dropout.seed,
+        dropout.share if dropout else 0.0,
+        norm.epsilon,
+        tokens,
+        d_model,
+        width=width_of(d_model),
+        rows_each=ROWS,
+        adds=change is not None,
+        norms=True,
+        drops=dropout is not None,
+        num_warps=4,
+    )
+    return result, Kept(means, scales)
+
+
+def add(
+    x: Float[Tensor, "tokens d_model"], change: Float[Tensor, "tokens d_model"], dropout: Dropout | None
+) -> Float[Tensor, "tokens d_model"]:
+    """x + dropout(change)."""
+    tokens, d_model = x.shape
+    result = torch.empty_like(x)
+    _forward_kernel[(triton.cdiv(tokens, ROWS),)](
+        x,
+        change,
+        None,
+        None,
+        result,
+        None,
+        None,
+        dropout and dropout.seed,
+        dropout.share if dropout else 0.0,
+        0.0,
+        tokens,
+        d_model,
+        width=width_of(d_model),
+        rows_each=ROWS,
+        adds=True,
+        norms=False,
+        drops=dropout is not None,
+        num_warps=4,
+    )
+    return result
+
+
+class AddNormGradients(NamedTuple):
+    """The gradients of `add_norm`, and the sum over all tokens of the change's."""
+
+    x: Float[Tensor, "tokens d_model"]
+    change: Float[Tensor, "tokens d_model"] | None
+    weight: Float[Tensor, " d_model"]
+    bias: Float[Tensor, " d_model"]
+    change_sum: Float[Tensor, " d_model"] | None
+
+
+def add_norm_backward(
+    gradient: Float[Tensor, "tokens d_model"],
+    x: Float[Tensor, "tokens d_model"],
+    change: Float[Tensor, "tokens d_model"] | None,
+    norm: Norm,
+    kept: Kept,
+    dropout: Dropout | None,
+    also: Float[Tensor, "tokens d_model"] | None = None,
+) -> AddNormGradients:
+    """The gradients of `add_norm`; where there is no change, `also` is added to x's."""
+    tokens, d_model = x.shape
+    adds = change is not None
+    x_gradient = torch.empty_like(x)
+    change_gradient = torch.empty_like(change) if adds else None
+    programs = _programs(x)
+    sums = x.new_empty(3 if adds else 2, programs, d_model, dtype=torch.float32)
+    _backward_kernel[(programs,)](
+        gradient.contiguous(),
+        x,
+        change,
+        norm.weight,
+        kept.means,
+        kept.scales,
+        also,
+        x_gradient,
+        change_gradient,
+        sums,
+        dropout and dropout.seed,
+        dropout.share if dropout else 0.0,
+        tokens,
+        programs,
+        d_model,
+        width=width_of(d_model),
+        rows_each=ROWS,
+        adds=adds,
+        drops=dropout is not None,
+        num_warps=4,
+    )
+    weight, bias, *rest = sums.sum(1)
+    return AddNormGradients(x_gradient, change_gradient, weight, bias, rest[0] if rest else None)
+
+
+def drop(
+    gradient: Float[Tensor, "tokens d_model"], dropout: Dropout | None, dtype: torch.dtype
+) -> tuple[Float[Tensor, "tokens d_model"], Float[Tensor, " d_model"]]:
+    """The gradient of the change in `add`, and its sum over all tokens."""
+    tokens, d_model = gradient.shape
+    change_gradient = gradient.new_empty(gradient.shape, dtype=dtype)
+    programs = _programs(gradient)
+    sums = gradient.new_empty(programs, d_model, dtype=torch.float32)
+    _drop_kernel[(programs,)](
+        gradient.contiguous(),
+        change_gradient,
+        sums,
+        dropout and dropout.seed,
+        dropout.share if dropout else 0.0,
+        tokens,
+        programs,
+        d_model,
+        width=width_of(d_model),
+        rows_each=ROWS,
+        drops=dropout is not None,
+        num_warps=4,
+    )
+    return change_gradient, sums.sum(0)
+
+
+def width_of(d_model: int) -> int:
+    """The power of two that a row of so many numbers fits in."""
+    return max(4, 1 << (d_model - 1).bit_length())
+
+
+def _programs(x: Tensor) -> int:
+    """As many programs as a GPU runs at once; few elsewhere."""
+    at_once = 4 * torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 3
+    return max(1, min(at_once, -(-len(x) // ROWS)))
