@@ -185,7 +185,8 @@ def _backward_query_kernel(
             k = tl.load(key + far_keys * key_stride + head * d_k + k_places[None, :], there & k_inside, 0.0)
             v = tl.load(value + far_keys * value_stride + head * d_v + v_places[None, :], there & v_inside, 0.0)
             visible = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
-            shares = tl.where(visible, tl.exp2(_product(q, tl.trans(k)) * scale - whole[:, None]), 0.0)
+            scores = _product(q, tl.trans(k)) * scale - whole[:, None]
+            shares = tl.exp2(tl.where(visible, scores, -float("inf")))
             changes = _product(g, tl.trans(v))
             if drops:
                 kept = _kept(tl.load(seeds), rows[:, None], columns[None, :], head, dropout)
@@ -251,7 +252,8 @@ def _backward_key_kernel(
             high = tl.load(seen + queries + columns, there, 0)
             whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
             visible = (rows[:, None] >= low[None, :]) & (rows[:, None] < high[None, :])
-            shares = tl.where(visible, tl.exp2(_product(k, tl.trans(q)) * scale - whole[None, :]), 0.0)
+            scores = _product(k, tl.trans(q)) * scale - whole[None, :]
+            shares = tl.exp2(tl.where(visible, scores, -float("inf")))
             changes = _product(v, tl.trans(g))
             if drops:
                 kept = _kept(tl.load(seeds), columns[None, :], rows[:, None], head, dropout)

@@ -1,0 +1,136 @@
+"""Whole models by our own kernels: the loss and all gradients are those of the plain path."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from transduce.config import ModelConfig
+from transduce.model import layers, transformer
+from transduce.model.transformer import Transformer
+from transduce.text.batches import START, Batch
+from transduce.text.subwords import BEGIN
+from transduce.training import loss
+from transduce.training.loss import Objective
+
+SMALL = ModelConfig(vocabulary=40, layers=1, d_model=32, d_ff=48, heads=2, dropout=0.0)
+KINDS = {
+    "paper": SMALL,
+    "pre-norm": replace(SMALL, norm="pre"),
+    "GELU": replace(SMALL, activation="gelu"),
+    "SwiGLU": replace(SMALL, activation="swiglu"),
+    "untied": replace(SMALL, tie="none"),
+    "narrow heads": replace(SMALL, d_k=4, d_v=24),
+    "unscaled": replace(SMALL, attention="unscaled"),
+    "rotary": replace(SMALL, positions="rotary"),
+    "learned": replace(SMALL, positions="learned", max_positions=32),
+}
+
+
+def make_batch(lengths: list[tuple[int, int]], filler: int = 5) -> Batch:
+    """A batch of random sentences, with an empty one and filler behind the last."""
+
+    def row(side: int) -> tuple[Tensor, Tensor]:
+        offsets = np.cumsum([0, *(pair[side] for pair in lengths), 0])
+        tokens = torch.randint(4, 40, (int(offsets[-1]) + filler,), dtype=torch.int32)
+        tokens[offsets[-1] :] = 0
+        return tokens, torch.from_numpy(offsets.astype(np.int32))
+
+    source, source_offsets = row(0)
+    target, target_offsets = row(1)
+    target_input = target.roll(1)
+    target_input[target_offsets[:-2].long()] = BEGIN
+    counts = int(source_offsets[-1]), int(target_offsets[-1])
+    pairs = np.arange(len(lengths))
+    return Batch(source, source_offsets, target, target_input, target_offsets, None, pairs, *counts, START, START)
+
+
+@contextmanager
+def our_kernels() -> Iterator[None]:
+    """A block in which our own kernels are taken on any device."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (layers, transformer, loss):
+            patch.setattr(module, "can_fuse", lambda _: True)
+        yield
+
+
+def learn(objective: Objective, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The losses of a batch and the gradients of all weights."""
+    objective.zero_grad()
+    sums = objective.measure(batch)
+    (sums[0] / batch.target_tokens).backward()
+    found = {name: weight.grad for name, weight in objective.named_parameters()}
+    return sums.detach(), {name: gradient for name, gradient in found.items() if gradient is not None}
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_and_gradients(kind: str, tiled: bool):
+    torch.manual_seed(1)
+    objective = Objective(Transformer(KINDS[kind]), 0.1, (20, 20))
+    batch = make_batch([(3, 5), (17, 12), (9, 1)])
+    expected, gradients = learn(objective, batch)
+    with our_kernels():
+        found, ours = learn(objective, batch.tile() if tiled else batch)
+    torch.testing.assert_close(found, expected)
+    assert ours.keys() == gradients.keys() == {name for name, _ in objective.named_parameters()}
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=2e-5)
+
+
+def test_in_half_precision_gradients_are_near_and_in_float32():
+    torch.manual_seed(2)
+    objective = Objective(Transformer(SMALL), 0.1, (20, 20))
+    batch = make_batch([(3, 5), (17, 12), (9, 1)])
+    _, exact = learn(objective, batch)
+    with torch.autocast("cpu", torch.float16):
+        _, plain = learn(objective, batch)
+        with our_kernels():
+            _, ours = learn(objective, batch)
+    for name, gradient in exact.items():
+        assert ours[name].dtype == torch.float32
+        size = float(gradient.norm())
+        error, usual = float((ours[name] - gradient).norm()), float((plain[name] - gradient).norm())
+        assert error < 2 * usual + 0.02 * size, name
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_dropout_is_drawn_from_the_seed(norm: str):
+    config = replace(SMALL, dropout=0.3, attention_dropout=0.3, norm=norm)
+    torch.manual_seed(3)
+    objective = Objective(Transformer(config), 0.1, (20, 20))
+    batch = make_batch([(3, 5), (7, 2)])
+    found = []
+    with our_kernels(), torch.no_grad():
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            found.append(objective.measure(batch))
+        still = objective.eval().measure(batch)
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+    torch.testing.assert_close(still, objective.measure(batch).detach())
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_gradients_with_dropout_are_those_of_the_loss(norm: str):
+    # The same seed draws the same masks, so the loss is a function of the weights whose slope can be measured.
+    config = replace(SMALL, dropout=0.2, attention_dropout=0.2, norm=norm)
+    torch.manual_seed(4)
+    objective = Objective(Transformer(config), 0.1, (20, 20))
+    batch = make_batch([(6, 4), (5, 7)])
+    with our_kernels():
+        torch.manual_seed(7)
+        _, gradients = learn(objective, batch)
+        size = sum(float(gradient.square().sum()) for gradient in gradients.values()) ** 0.5
+        losses = []
+        for step in (1e-3, -2e-3):  # along the gradient, first to one side and then to the other
+            with torch.no_grad():
+                for name, weight in objective.named_parameters():
+                    weight += step / size * gradients[name]
+                torch.manual_seed(7)
+                losses.append(float(objective.measure(batch)[0]) / batch.target_tokens)
+    assert (losses[0] - losses[1]) / 2e-3 == pytest.approx(size, rel=0.01)
