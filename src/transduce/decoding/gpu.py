@@ -24,6 +24,7 @@ from transduce.model.layers import DecoderLayer, FeedForward, Residual
 from transduce.model.positions import rotate, rotations, sinusoids
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END
+from transduce.text.tiles import lay_tiles, most_tiles
 
 ROOM = 64  # sources and targets have room for a multiple of so many tokens
 RECORDED = 1 << 16  # tokens of the longest row whose encoding is recorded: the memory it takes is kept
@@ -82,6 +83,7 @@ class _Encoder(NamedTuple):
 
     row: Int[Tensor, " room"]
     offsets: Int[Tensor, " slots+1"]
+    tiles: Int[Tensor, "2 tiles 5"]
     places: Int[Tensor, " room"]
     encode: Callable[[], Tensor]
 
@@ -142,7 +144,11 @@ class GraphLines:
         row[:tokens] = np.concatenate(sources)
         offsets = np.full(self.slots + 1, tokens, np.int32)
         offsets[: len(sources) + 1] = np.cumsum([0, *lengths])
-        for static, new in ((encoder.row, row), (encoder.offsets, offsets), (encoder.places, places)):
+        by_query, _ = lay_tiles(offsets, offsets, queries=room, keys=room)
+        tiles = np.zeros(tuple(encoder.tiles.shape), np.int32)
+        tiles[0, : len(by_query)] = by_query
+        statics = encoder.row, encoder.offsets, encoder.tiles, encoder.places
+        for static, new in zip(statics, (row, offsets, tiles, places)):
             static.copy_(torch.from_numpy(new))
         index = torch.tensor(list(slots), device=self.engine.device)
         self.lengths[index] = torch.from_numpy(lengths).to(index.device)
@@ -155,10 +161,11 @@ class GraphLines:
         row = torch.zeros(room, dtype=torch.int32, device=device)
         offsets = torch.zeros(self.slots + 1, dtype=torch.int32, device=device)
         offsets[1:] = min(room, self.source)
+        tiles = torch.zeros(2, most_tiles(room, self.slots), 5, dtype=torch.int32, device=device)
         places = torch.full((room,), self.slots * self.source, device=device)
 
         def encode() -> Tensor:
-            memory = model.encode(row, offsets, longest=source)
+            memory = model.encode(row, offsets, longest=source, tiles=tiles)
             for layer, kept in zip(model.decoder, caches):
                 assert isinstance(layer, DecoderLayer)
                 for cache, new in zip(kept, layer.cross_attention.project_memory(memory)):
@@ -169,8 +176,9 @@ class GraphLines:
         query, value = (
             model.embedding.weight.new_empty(0, model.config.heads, width) for width in model.config.head_widths()
         )
-        recordable = room <= RECORDED and varlen.can_attend(query, value)
-        return _Encoder(row, offsets, places, self._capture(encode) if recordable else encode)
+        fits = model.config.positions != "rotary" and max(model.config.head_widths()) <= 128
+        recordable = room <= RECORDED and (fits or varlen.can_attend(query, value))
+        return _Encoder(row, offsets, tiles, places, self._capture(encode) if recordable else encode)
 
     @torch.inference_mode()
     def advance(self, slots: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> Float[Tensor, "lines vocabulary"]:

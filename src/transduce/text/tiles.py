@@ -53,6 +53,12 @@ def lay_tiles(
     )
 
 
+def most_tiles(tokens: int, sentences: int) -> int:
+    """No row of so many tokens, cut into so many sentences, has more tiles by query or by key."""
+    # Of two tiles beside each other only a long sentence's last may leave the other half empty.
+    return 2 * (tokens // SIZE) + sentences + 2
+
+
 def _join(first: list[tuple[int, ...]], then: np.ndarray, last: list[tuple[int, ...]]) -> np.ndarray:
     rows = np.array(first or np.empty((0, 5))), then, np.array(last or np.empty((0, 5)))
     return np.ascontiguousarray(np.concatenate(rows), np.int32)
