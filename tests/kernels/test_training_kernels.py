@@ -105,14 +105,12 @@ def test_rectified(tokens: int, width: int):
     torch.testing.assert_close(total, gradient.sum(0), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("most", [1 << 30, 70 * 4 * 4, 1])
+@pytest.mark.parametrize("share", [1 / 64, 70 * 4 * 4 / 2**32, 0.0])
 @pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 10), (9, 70), (5, 64)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_projected_loss(
-    monkeypatch: pytest.MonkeyPatch, tokens: int, vocabulary: int, smoothing: float, most: int
-):
+def test_projected_loss(monkeypatch: pytest.MonkeyPatch, tokens: int, vocabulary: int, smoothing: float, share: float):
     monkeypatch.setattr(loss_module, "BLOCK", 32)
-    monkeypatch.setattr(loss_module, "MOST_BYTES", most)
+    monkeypatch.setattr(loss_module, "SHARE", share)
     torch.manual_seed(6)
     states, weight = leaves((tokens, 12), (vocabulary, 12))
     targets = torch.randint(0, vocabulary, (tokens,))

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from transduce.text.tiles import SIZE
 
+PROGRAMS = 128  # of each head, that go through the tiles of long sentences
 LOG2E = math.log2(math.e)
 
 
@@ -63,6 +64,14 @@ def _kept(seed, rows, columns, head, dropout):
     column = columns + tl.zeros_like(rows)
     drawn, _, _, _ = tl.philox(seed, row, column, head + tl.zeros_like(row), tl.zeros_like(row))
     return tl.uint_to_uniform_float(drawn) >= dropout
+
+
+@triton.jit
+def _is_cut(tiles, number, many):
+    """Whether this tile is part of something longer: those come first."""
+    there = number < many
+    tile = tiles + number * 5
+    return (tl.load(tile, there, 0) < tl.load(tile + 1, there, 0)) & (tl.load(tile + 4, there, 1) == 0)
 
 
 @triton.jit
@@ -132,15 +141,15 @@ def _forward_kernel(
 
 
 @triton.jit
-def _backward_query_kernel(
+def _backward_whole_kernel(
     query,
     key,
     value,
-    output,
     gradient,
     weight_sums,
-    shared,
     query_gradient,
+    key_gradient,
+    value_gradient,
     tiles,
     seen,
     seeds,
@@ -158,10 +167,75 @@ def _backward_query_kernel(
     size: tl.constexpr,
     drops: tl.constexpr,
 ):
+    # All that these queries see is here. Keys are in the rows of all this and queries in the columns.
     head = tl.program_id(0)
     tile = tiles + tl.program_id(1) * 5
-    first, end = tl.load(tile), tl.load(tile + 1)
-    if (first < end) & (tl.load(tile + 4) == 0):
+    if tl.load(tile + 4) != 0:
+        rows, columns = tl.load(tile) + tl.arange(0, size), tl.load(tile + 2) + tl.arange(0, size)
+        here, there = rows < tl.load(tile + 1), columns < tl.load(tile + 3)
+        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
+        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
+        far_keys, far_queries = rows.to(tl.int64)[:, None], columns.to(tl.int64)[:, None]
+        key_places = far_keys * key_stride + head * d_k + k_places[None, :]
+        value_places = far_keys * value_stride + head * d_v + v_places[None, :]
+        query_places = far_queries * query_stride + head * d_k + k_places[None, :]
+        k = tl.load(key + key_places, here[:, None] & k_inside, 0.0)
+        q = tl.load(query + query_places, there[:, None] & k_inside, 0.0)
+        v = tl.load(value + value_places, here[:, None] & v_inside, 0.0)
+        g_places = (far_queries * heads + head) * d_v + v_places[None, :]
+        g = tl.load(gradient + g_places, there[:, None] & v_inside, 0.0)
+        low, high = tl.load(seen + columns, there, 0), tl.load(seen + queries + columns, there, 0)
+        whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
+        visible = (rows[:, None] >= low[None, :]) & (rows[:, None] < high[None, :])
+        scores = _product(k, tl.trans(q)) * scale - whole[None, :]
+        shares = tl.exp2(tl.where(visible, scores, -float("inf")))
+        changes = _product(v, tl.trans(g))
+        used = shares
+        if drops:
+            kept = _kept(tl.load(seeds), columns[None, :], rows[:, None], head, dropout)
+            changes = tl.where(kept, changes / (1 - dropout), 0.0)
+            used = tl.where(kept, shares / (1 - dropout), 0.0)
+        tl.store(value_gradient + value_places, _product(used.to(g.dtype), g), here[:, None] & v_inside)
+        common = tl.sum(shares * changes, 0)
+        back = (shares * (changes - common[None, :]) * (scale * 0.6931471805599453)).to(q.dtype)
+        tl.store(key_gradient + key_places, _product(back, q), here[:, None] & k_inside)
+        tl.store(query_gradient + query_places, _product(tl.trans(back), k), there[:, None] & k_inside)
+
+
+@triton.jit
+def _backward_query_kernel(
+    query,
+    key,
+    value,
+    output,
+    gradient,
+    weight_sums,
+    shared,
+    query_gradient,
+    tiles,
+    many,
+    seen,
+    seeds,
+    scale,
+    dropout,
+    queries,
+    query_stride,
+    key_stride,
+    value_stride,
+    heads: tl.constexpr,
+    d_k: tl.constexpr,
+    d_v: tl.constexpr,
+    k_width: tl.constexpr,
+    v_width: tl.constexpr,
+    size: tl.constexpr,
+    drops: tl.constexpr,
+):
+    head = tl.program_id(0)
+    number = tl.program_id(1)
+    going = _is_cut(tiles, number, many)
+    while going:
+        tile = tiles + number * 5
+        first, end = tl.load(tile), tl.load(tile + 1)
         step, last = tl.load(tile + 2), tl.load(tile + 3)
         rows = first + tl.arange(0, size)
         k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
@@ -195,6 +269,8 @@ def _backward_query_kernel(
             step += size
         sums *= scale * 0.6931471805599453
         tl.store(query_gradient + far * query_stride + head * d_k + k_places[None, :], sums, inside[:, None] & k_inside)
+        number += tl.num_programs(1)
+        going = _is_cut(tiles, number, many)
 
 
 @triton.jit
@@ -205,10 +281,10 @@ def _backward_key_kernel(
     gradient,
     weight_sums,
     shared,
-    query_gradient,
     key_gradient,
     value_gradient,
     tiles,
+    many,
     seen,
     seeds,
     scale,
@@ -227,10 +303,12 @@ def _backward_key_kernel(
 ):
     # All of this has keys in its rows and queries in its columns.
     head = tl.program_id(0)
-    tile = tiles + tl.program_id(1) * 5
-    first, end = tl.load(tile), tl.load(tile + 1)
-    if first < end:
-        step, last, alone = tl.load(tile + 2), tl.load(tile + 3), tl.load(tile + 4) != 0
+    number = tl.program_id(1)
+    going = _is_cut(tiles, number, many)
+    while going:
+        tile = tiles + number * 5
+        first, end = tl.load(tile), tl.load(tile + 1)
+        step, last = tl.load(tile + 2), tl.load(tile + 3)
         rows = first + tl.arange(0, size)
         k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
         k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
@@ -261,19 +339,14 @@ def _backward_key_kernel(
                 v_sums += _product(tl.where(kept, shares / (1 - dropout), 0.0).to(g.dtype), g)
             else:
                 v_sums += _product(shares.to(g.dtype), g)
-            if alone:  # noqa: SIM108 - all that these queries see is here
-                common = tl.sum(shares * changes, 0)
-            else:
-                common = tl.load(shared + head * queries + columns, there, 0.0)
-            changes = (shares * (changes - common[None, :])).to(q.dtype)
-            k_sums += _product(changes, q)
-            if alone:
-                q_sums = _product(tl.trans(changes), k) * (scale * 0.6931471805599453)
-                tl.store(query_gradient + q_places, q_sums, there[:, None] & k_inside)
+            common = tl.load(shared + head * queries + columns, there, 0.0)
+            k_sums += _product((shares * (changes - common[None, :])).to(q.dtype), q)
             step += size
         k_sums *= scale * 0.6931471805599453
         tl.store(key_gradient + far * key_stride + head * d_k + k_places[None, :], k_sums, inside & k_inside)
         tl.store(value_gradient + far * value_stride + head * d_v + v_places[None, :], v_sums, inside & v_inside)
+        number += tl.num_programs(1)
+        going = _is_cut(tiles, number, many)
 
 
 # ---- launching them ----
@@ -353,7 +426,22 @@ def backward(
     scale = heads.scale * LOG2E
     shapes = _shapes(query, key, value, heads, seed)
     gradient = gradient.contiguous()
-    _backward_query_kernel[(heads.heads, len(tiles.by_query))](
+    _backward_whole_kernel[(heads.heads, len(tiles.by_key))](
+        query,
+        key,
+        value,
+        gradient,
+        weight_sums,
+        *gradients,
+        tiles.by_key,
+        tiles.seen,
+        seed,
+        scale,
+        heads.dropout,
+        len(query),
+        **shapes,
+    )
+    _backward_query_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_query)))](
         query,
         key,
         value,
@@ -363,6 +451,7 @@ def backward(
         shared,
         gradients[0],
         tiles.by_query,
+        len(tiles.by_query),
         tiles.seen,
         seed,
         scale,
@@ -370,15 +459,16 @@ def backward(
         len(query),
         **shapes,
     )
-    _backward_key_kernel[(heads.heads, len(tiles.by_key))](
+    _backward_key_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_key)))](
         query,
         key,
         value,
         gradient,
         weight_sums,
         shared,
-        *gradients,
+        *gradients[1:],
         tiles.by_key,
+        len(tiles.by_key),
         tiles.seen,
         seed,
         scale,

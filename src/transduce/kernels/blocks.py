@@ -16,9 +16,10 @@ from torch import Tensor
 
 from transduce.kernels import attention, residual
 from transduce.kernels.attention import Heads, Tiles
-from transduce.kernels.products import compute_dtype, in_float32
+from transduce.kernels.products import compute_dtype, in_float32, rounded
 from transduce.kernels.rectify import rectify_backward
 from transduce.kernels.residual import Dropout, Kept, Norm
+from transduce.kernels.rotary import turn_heads
 
 
 class Around(NamedTuple):
@@ -85,7 +86,7 @@ def _enter_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x and of the norm's weight and bias; that of the sub-layer's input is a product."""
     if back.norm is not None:
-        return torch.addmm(back.x, left, right), *back.norm
+        return back.x.addmm_(left, right), *back.norm  # which nobody else has
     found = residual.add_norm_backward(left @ right, x, None, around.norm, kept, None, also=back.x)
     return found.x, found.weight, found.bias
 
@@ -100,6 +101,7 @@ class _Attention(torch.autograd.Function):
         output: Tensor,
         weight: Tensor,
         bias: Tensor,
+        turn: Tensor | None,
         tiles: Tiles,
         heads: Heads,
         around: Around,
@@ -107,11 +109,13 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         dropout = around.draw(x)
         seed = residual.draw_seed(x.device) if heads.dropout else None
-        w_in, w_out = projection.to(dtype), output.to(dtype)
+        w_in, w_out = rounded(projection, dtype), rounded(output, dtype)
         inputs, kept = _enter(x, around, dtype)
         if memory is None:
             own = inputs @ w_in.T
             other = None
+            if turn is not None:
+                turn_heads(own, turn, 2 * heads.heads)
         else:
             cut = heads.heads * heads.d_k
             own = inputs @ w_in[:cut].T
@@ -120,19 +124,21 @@ class _Attention(torch.autograd.Function):
         change = mixed @ w_out.T
         result, kept = _leave(x, change, around, kept, dropout)
         ctx.save_for_backward(
-            x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, None if around.pre else change
+            x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, turn, None if around.pre else change
         )
         ctx.kept, ctx.dropout, ctx.seed, ctx.tiles, ctx.heads, ctx.around = kept, dropout, seed, tiles, heads, around
         return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, change = ctx.saved_tensors
+        x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, turn, change = ctx.saved_tensors
         heads: Heads = ctx.heads
         back = _leave_backward(gradient, x, change, ctx.around, ctx.kept, ctx.dropout, own.dtype)
         own_gradient, other_gradient = attention.backward(
             back.change @ w_out, own, other, mixed, weight_sums, ctx.tiles, heads, ctx.seed
         )
+        if turn is not None:
+            turn_heads(own_gradient, turn, 2 * heads.heads, back=True)
         output_gradient = in_float32(back.change.T, mixed)
         if other is None:
             memory_gradient, w_own = None, w_in
@@ -144,7 +150,7 @@ class _Attention(torch.autograd.Function):
             parts = in_float32(own_gradient.T, inputs), in_float32(other_gradient.T, memory)
             projection_gradient = torch.cat(parts)
         x_gradient, *norm = _enter_backward(own_gradient, w_own, x, ctx.around, ctx.kept, back)
-        return x_gradient, memory_gradient, projection_gradient, output_gradient, *norm, None, None, None, None
+        return x_gradient, memory_gradient, projection_gradient, output_gradient, *norm, *(None,) * 5
 
 
 def attend(
@@ -155,12 +161,13 @@ def attend(
     tiles: Tiles,
     heads: Heads,
     around: Around,
+    turn: Float[Tensor, "2 query half"] | None = None,
 ) -> Float[Tensor, "query d_model"]:
-    """Multi-head attention to x itself or to a memory, with what is around it."""
+    """Multi-head attention to x itself, with rotary positions if there is a `turn`, or to a memory."""
     dtype = compute_dtype(x)
     x, memory = x if around.pre else x.to(dtype), memory if memory is None else memory.to(dtype)
     return _Attention.apply(  # pyright: ignore[reportReturnType]
-        x, memory, projection, output, around.weight, around.bias, tiles, heads, around, dtype
+        x, memory, projection, output, around.weight, around.bias, turn, tiles, heads, around, dtype
     )
 
 
@@ -179,10 +186,10 @@ class _FeedForward(torch.autograd.Function):
         dtype: torch.dtype,
     ) -> Tensor:
         dropout = around.draw(x)
-        w_inner, w_outer = inner_weight.to(dtype), outer_weight.to(dtype)
+        w_inner, w_outer = rounded(inner_weight, dtype), rounded(outer_weight, dtype)
         inputs, kept = _enter(x, around, dtype)
-        inner = torch._addmm_activation(inner_bias.to(dtype), inputs, w_inner.T)
-        change = torch.addmm(outer_bias.to(dtype), inner, w_outer.T)
+        inner = torch._addmm_activation(rounded(inner_bias, dtype), inputs, w_inner.T)
+        change = torch.addmm(rounded(outer_bias, dtype), inner, w_outer.T)
         result, kept = _leave(x, change, around, kept, dropout)
         ctx.save_for_backward(x, inputs, w_inner, w_outer, inner, None if around.pre else change)
         ctx.kept, ctx.dropout, ctx.around = kept, dropout, around

@@ -1,7 +1,7 @@
 """The loss on NVIDIA GPUs: projection, label-smoothed softmax and its gradient, some rows at a time.
 
 The logits of some rows are made, become their own gradients in place, are multiplied with states and weights, and are
-gone before the next rows: never in float32, never more of them than `MOST_BYTES`.
+gone before the next rows: never in float32, and never more than a small share of the GPU's memory.
 
 Legend of shapes: `rows` are target tokens.
 """
@@ -18,10 +18,11 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transduce.kernels.products import compute_dtype, in_float32
+from transduce.kernels.products import compute_dtype, in_float32, rounded
 
-MOST_BYTES = 1 << 30
-BLOCK = 4096
+SHARE = 1 / 64  # of the GPU's memory may hold logits
+BLOCK, WARPS = 4096, 16  # a program looks at so many logits at once
+ALIGNED = 8  # rows of logits begin at a multiple of so many
 
 
 @triton.jit
@@ -33,42 +34,43 @@ def _softmax_kernel(
     padding,
     rows,
     vocabulary: tl.constexpr,
+    stride: tl.constexpr,
     block: tl.constexpr,
     learns: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
-    logits += row * vocabulary
+    logits += row * stride
     places = tl.arange(0, block)
     mosts = tl.full((block,), -float("inf"), tl.float32)
     totals = tl.zeros((block,), tl.float32)
     plain_totals = tl.zeros((block,), tl.float32)
-    first = 0
-    while first < vocabulary:
-        inside = first + places < vocabulary
-        some = tl.load(logits + first + places, inside, -float("inf")).to(tl.float32)
-        new_mosts = tl.maximum(mosts, some)
+    for first in range(0, vocabulary, 2 * block):  # two blocks at once: less often is the sum so far made smaller
+        here, there = first + places, first + block + places
+        some = tl.load(logits + here, here < vocabulary, -float("inf")).to(tl.float32)
+        more = tl.load(logits + there, there < vocabulary, -float("inf")).to(tl.float32)
+        new_mosts = tl.maximum(mosts, tl.maximum(some, more))
         base = tl.where(new_mosts == -float("inf"), 0.0, new_mosts)
-        totals = totals * tl.exp(mosts - base) + tl.exp(some - base)
-        plain_totals += tl.where(inside, some, 0.0)
+        totals = totals * tl.exp(mosts - base) + tl.exp(some - base) + tl.exp(more - base)
+        plain_totals += tl.where(here < vocabulary, some, 0.0) + tl.where(there < vocabulary, more, 0.0)
         mosts = new_mosts
-        first += block
     most = tl.max(mosts, 0)
     whole = most + tl.log(tl.sum(totals * tl.exp(mosts - most), 0))
-    plain = whole - tl.load(logits + target).to(tl.float32)
+    wanted = tl.load(logits + target).to(tl.float32)
+    plain = whole - wanted
     smoothed = (1 - smoothing) * plain + smoothing * (whole - tl.sum(plain_totals, 0) / vocabulary)
     real = target != padding
     tl.store(losses + row, tl.where(real, smoothed, 0.0))
     tl.store(losses + rows + row, tl.where(real, plain, 0.0))
     if learns:
         tl.debug_barrier()  # the target's logit was read before it is written
-        first = 0
-        while first < vocabulary:
-            inside = first + places < vocabulary
-            some = tl.load(logits + first + places, inside, 0.0).to(tl.float32)
-            wanted = tl.where(first + places == target, 1 - smoothing, 0.0) + smoothing / vocabulary
-            tl.store(logits + first + places, tl.where(real, tl.exp(some - whole) - wanted, 0.0), inside)
-            first += block
+        each = smoothing / vocabulary
+        for first in range(0, vocabulary, block):
+            here = first + places
+            some = tl.load(logits + here, here < vocabulary, 0.0).to(tl.float32)
+            tl.store(logits + here, tl.where(real, tl.exp(some - whole) - each, 0.0), here < vocabulary)
+        tl.debug_barrier()
+        tl.store(logits + target, tl.where(real, tl.exp(wanted - whole) - each - (1 - smoothing), 0.0))
 
 
 def softmax_losses(
@@ -90,18 +92,27 @@ def softmax_losses(
         padding,
         rows,
         vocabulary,
+        logits.stride(0),
         block=min(BLOCK, triton.next_power_of_2(vocabulary)),
         learns=learns,
-        num_warps=8,
+        num_warps=WARPS,
     )
     return losses
+
+
+def _most_bytes(device: torch.device) -> int:
+    """What logits may take."""
+    total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 32
+    return int(SHARE * total)
 
 
 class _ProjectedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, padding: int) -> Tensor:
-        matrix = weight.to(states.dtype)
-        each = max(1, MOST_BYTES // (matrix.element_size() * len(matrix)))
+        matrix = rounded(weight, states.dtype)
+        stride = -(-len(matrix) // ALIGNED) * ALIGNED
+        each = max(1, min(len(states), _most_bytes(states.device) // (matrix.element_size() * stride)))
+        room = states.new_empty(each, stride)[:, : len(matrix)]
         state_learns, weight_learns = ctx.needs_input_grad[:2]
         learns = state_learns or weight_learns
         gradients = torch.empty_like(states) if learns else None
@@ -109,7 +120,7 @@ class _ProjectedLoss(torch.autograd.Function):
         losses: list[Tensor] = []
         for first in range(0, len(states), each):
             some = states[first : first + each]
-            logits = some @ matrix.T
+            logits = torch.mm(some, matrix.T, out=room[: len(some)])
             losses.append(softmax_losses(logits, targets[first : first + each], smoothing, padding, learns=learns))
             if gradients is not None:
                 torch.mm(logits, matrix, out=gradients[first : first + each])

@@ -134,7 +134,7 @@ def attention_block(
     weights: list[Weights] | None = None,
 ) -> Float[Tensor, "query d_model"]:
     """Attention over whole sentences, with its residual connection and norm."""
-    if weights is None and turn is None and attention.fits_kernels() and can_fuse(x):
+    if weights is None and attention.fits_kernels() and can_fuse(x):
         from transduce.kernels import blocks
 
         return blocks.attend(
@@ -145,6 +145,7 @@ def attention_block(
             spans.tiles,
             blocks.Heads(*attention.shape(), attention.dropout if attention.training else 0.0),
             residual.around(),
+            turn,
         )
     return residual(x, lambda x: attention(x, memory, spans, turn=turn, weights=weights))
 

@@ -22,7 +22,10 @@ def lay_tiles(
     keys: int,
     causal: bool = False,
 ) -> tuple[Int32[np.ndarray, "tiles 5"], Int32[np.ndarray, "tiles 5"]]:
-    """Tiles by query and by key; what lies behind the last sentence, up to so many, is in tiles that see nothing."""
+    """Tiles by query and by key, and last of all those that are whole.
+
+    What lies behind the last sentence, up to so many, is in tiles that see nothing.
+    """
     offsets = np.stack((query_offsets, key_offsets)).astype(np.int64)
     # From each sentence on: the first that does not fit into the same tile.
     following = np.min([np.searchsorted(side, side[:-1] + SIZE, side="right") - 1 for side in offsets], axis=0)
@@ -48,8 +51,8 @@ def lay_tiles(
         for side, tokens in zip(offsets, (queries, keys))
     ]
     return (
-        _join(by_query, common, behind[0]),
-        _join(by_key, common[:, [2, 3, 0, 1, 4]], behind[1]),
+        _join(by_query, behind[0], common),
+        _join(by_key, behind[1], common[:, [2, 3, 0, 1, 4]]),
     )
 
 
@@ -59,8 +62,8 @@ def most_tiles(tokens: int, sentences: int) -> int:
     return 2 * (tokens // SIZE) + sentences + 2
 
 
-def _join(first: list[tuple[int, ...]], then: np.ndarray, last: list[tuple[int, ...]]) -> np.ndarray:
-    rows = np.array(first or np.empty((0, 5))), then, np.array(last or np.empty((0, 5)))
+def _join(cut: list[tuple[int, ...]], behind: list[tuple[int, ...]], whole: np.ndarray) -> np.ndarray:
+    rows = np.array([*cut, *behind] or np.empty((0, 5))), whole
     return np.ascontiguousarray(np.concatenate(rows), np.int32)
 
 

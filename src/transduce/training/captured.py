@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from transduce.kernels.products import Rounding, compute_dtype
+from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch
 from transduce.training.loss import Objective
 from transduce.training.optimiser import Optimiser
@@ -22,6 +24,9 @@ class CapturedStep:
     def __init__(self, objective: Objective, optimiser: Optimiser, autocast: AbstractContextManager[object]):
         self.objective, self.optimiser, self.autocast = objective, optimiser, autocast
         self.device = objective.model.device
+        with autocast:
+            dtype = compute_dtype(objective.model.embedding.weight)
+        self.rounding = Rounding(_multiplied(objective.model), dtype)
         self.targets = torch.ones((), device=self.device)
         self.held: Batch | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -53,7 +58,7 @@ class CapturedStep:
 
     def _compute(self) -> Float[Tensor, "4"]:
         assert self.held is not None
-        with self.autocast:
+        with self.autocast, self.rounding:
             sums = self.objective.measure(self.held)
         (sums[0] / self.targets).backward()
         norm = self.optimiser.apply(sums[0].detach())
@@ -73,6 +78,15 @@ class CapturedStep:
         many = batch.tiles.shape[2]
         held.tiles[:, :, :many].copy_(batch.tiles, non_blocking=True)
         held.tiles[:, :, many:].zero_()
+
+
+def _multiplied(model: Transformer) -> list[Tensor]:
+    """The weights of all products; norms are computed as they are."""
+    norms = {
+        id(weight) for module in model.modules() if isinstance(module, nn.LayerNorm) for weight in module.parameters()
+    }
+    inputs = model.source_embedding.weight if model.config.tie != "all" else None
+    return [weight for weight in model.parameters() if id(weight) not in norms and weight is not inputs]
 
 
 _TENSORS = ("source", "source_offsets", "target", "target_input", "target_offsets")

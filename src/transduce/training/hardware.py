@@ -43,7 +43,7 @@ def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:
     """Whether a step is one captured graph: alone on a GPU, where our own kernels compute all attention."""
-    known = model.attention != "additive" and model.positions != "rotary" and max(model.head_widths()) <= 128
+    known = model.attention != "additive" and max(model.head_widths()) <= 128
     alone = processes.world == 1 and not config.sharded and config.accumulate == 1
     return processes.device.type == "cuda" and alone and known and find_spec("triton") is not None
 
