@@ -54,13 +54,19 @@ def test_every_pair_is_in_exactly_one_batch_of_an_epoch(
     assert sorted(found) == list(range(len(lengths)))
 
 
+def shapes(batch: Batch) -> tuple[int, int, int]:
+    """How many tokens and sentences a batch has room for; all its tensors agree on that."""
+    assert len(batch.target_input) == len(batch.target)
+    assert len(batch.source_offsets) == len(batch.target_offsets)
+    return len(batch.source), len(batch.target), len(batch.source_offsets) - 1
+
+
 @given(lengths=LENGTHS, config=CONFIGS, epoch=st.integers(0, 3))
 @many
-def test_rows_hold_the_pairs_and_shapes_never_change(
+def test_rows_hold_the_pairs_and_padding_behind_them(
     make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, epoch: int
 ) -> None:
     data = make_data([s for s, _ in lengths], [t for _, t in lengths])
-    shapes = set()
     for batch in whole_epoch(Batches(data, config), epoch):
         for side in ("source", "target"):
             expected = [data.train.tokens(side, pair).tolist() for pair in batch.pairs]
@@ -70,10 +76,38 @@ def test_rows_hold_the_pairs_and_shapes_never_change(
             count = batch.source_tokens if side == "source" else batch.target_tokens
             assert count == sum(map(len, expected))
             assert set(getattr(batch, side)[count:].tolist()) <= {PAD}
-        shapes.add((batch.source.shape, batch.source_offsets.shape, batch.target.shape, batch.target_offsets.shape))
-        assert batch.source.shape == (config.source_tokens,)
-        assert batch.target.shape == batch.target_input.shape == (config.target_tokens,)
-    assert len(shapes) == 1
+
+
+@given(lengths=LENGTHS, config=CONFIGS, shares=st.integers(1, 8))
+@many
+def test_an_epoch_has_one_shape_with_little_room_to_spare(
+    make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, shares: int
+) -> None:
+    data = make_data([s for s, _ in lengths], [t for _, t in lengths])
+    batches = Batches(data, config, shares=min(shares, config.parts))
+    for epoch in (0, 1):
+        steps = range(len(batches.plan(epoch)))
+        made = [batches.batch(epoch, step, share) for step in steps for share in range(batches.shares)]
+        (shape,) = {shapes(batch) for batch in made}
+        assert shape == batches.plan(epoch).sizes
+        # The fullest of each kind leaves less free than a 64th of the most there can be, or than 8.
+        used = [(batch.source_tokens, batch.target_tokens, batch.sentences) for batch in made]
+        for size, most, fullest in zip(shape, batches.most, map(max, zip(*used))):
+            assert fullest <= size <= most
+            assert size - fullest < max(8, most / 64)
+    parts = -(-config.parts // batches.shares)
+    assert batches.most.source == parts * config.source_tokens // config.parts
+    assert batches.most.target == parts * config.target_tokens // config.parts
+
+
+def test_epochs_of_other_pairs_may_have_other_shapes(make_data: MakeData) -> None:
+    # One pair is much longer than the others, and is in about half of the epochs.
+    data = make_data([5] * 20 + [60, 5], [5] * 20 + [60, 5], [(0, 20, 1.0), (20, 22, 0.5)])
+    config = BatchConfig(source_tokens=400, target_tokens=400, parts=4, sentences=4)
+    batches = Batches(data, config)
+    found = [{shapes(batch) for batch in whole_epoch(batches, epoch)} for epoch in range(12)]
+    assert all(len(epoch) == 1 for epoch in found)
+    assert len(set.union(*found)) == 2
 
 
 @given(lengths=LENGTHS, config=CONFIGS)
@@ -106,10 +140,8 @@ def test_shares_split_the_same_batch(
         whole = one.batch(2, step)
         assert sorted(whole.pairs.tolist()) == sorted(pair for part in split for pair in part.pairs.tolist())
         assert sum(part.target_tokens for part in split) == whole.target_tokens
-        # A share's buffers hold its parts and no more than it could ever be given.
-        assert {len(part.source) for part in split} == {
-            -(-config.parts // shares) * config.source_tokens // config.parts
-        }
+        # All of them have the one shape of the epoch.
+        assert {shapes(part) for part in split} == {several.plan(2).sizes}
 
 
 @given(lengths=LENGTHS, config=CONFIGS, pieces=st.integers(1, 200))
