@@ -58,7 +58,6 @@ def test_the_defaults_are_the_papers_base_model():
             "label_smoothing": 0.1,
             "accumulate": 1,
             "precision": "auto",
-            "compile": "auto",
             "sharded": False,
             "average_checkpoints": 5,
             "average_decay": None,

@@ -15,7 +15,8 @@ from transduce.model import device as devices
 from transduce.model.device import choose_device, choose_threads, has_bf16
 from transduce.model.transformer import Transformer
 from transduce.training import hardware
-from transduce.training.hardware import compiles, peak_rate, training_work, uses_bf16
+from transduce.training.distributed import Processes
+from transduce.training.hardware import captures, peak_rate, training_work, uses_bf16
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda", 0), torch.device("mps")
 Patch = pytest.MonkeyPatch
@@ -106,20 +107,28 @@ def test_cpus_have_bf16_where_they_have_its_instructions(monkeypatch: Patch, ins
     assert not uses_bf16(TrainingConfig(), MPS)
 
 
-def test_torch_compiles_on_gpus_with_bf16_what_it_can_compile_whole(monkeypatch: Patch):
-    pretend(monkeypatch, gpus=1)
-    model, auto = ModelConfig(), TrainingConfig()
-    assert compiles(auto, model, CUDA)
-    assert not compiles(auto, model, CPU)
-    assert not compiles(auto, model, MPS)
-    assert not compiles(replace(auto, precision="float32"), model, CUDA)
-    assert not compiles(replace(auto, sharded=True), model, CUDA)
-    assert not compiles(auto, replace(model, attention="additive"), CUDA)
-    for device in (CPU, CUDA, MPS):
-        assert compiles(replace(auto, compile="on"), replace(model, attention="additive"), device)
-        assert not compiles(replace(auto, compile="off"), model, device)
-    pretend(monkeypatch, gpus=1, capability=(7, 5))
-    assert not compiles(auto, model, CUDA)
+def test_steps_are_captured_alone_on_a_gpu_where_our_kernels_compute_all(monkeypatch: Patch):
+    model, training, gpu = ModelConfig(), TrainingConfig(), Processes(CUDA)
+    monkeypatch.setattr(hardware, "find_spec", lambda name: name)
+    assert captures(training, model, gpu)
+    assert captures(replace(training, precision="float32"), replace(model, positions="learned"), gpu)
+    assert not captures(training, model, Processes(CPU))
+    assert not captures(training, model, Processes(MPS))
+    assert not captures(training, model, Processes(CUDA, rank=0, world=2))
+    assert not captures(replace(training, sharded=True), model, gpu)
+    assert not captures(replace(training, accumulate=2), model, gpu)
+    assert not captures(training, replace(model, attention="additive"), gpu)
+    assert not captures(training, replace(model, positions="rotary"), gpu)
+    for changes, expected in (
+        ({"d_k": 128, "d_v": 128}, True),
+        ({"d_k": 136}, False),
+        ({"d_v": 136}, False),
+        ({"heads": 4}, True),
+        ({"heads": 2}, False),
+    ):
+        assert captures(training, replace(model, **changes), gpu) is expected, changes
+    monkeypatch.setattr(hardware, "find_spec", lambda name: None if name == "triton" else name)
+    assert not captures(training, model, gpu)
 
 
 @pytest.mark.parametrize(

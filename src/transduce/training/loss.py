@@ -25,7 +25,7 @@ def smoothed_loss(
 
 
 class Objective(nn.Module):
-    """The model together with its loss: what is wrapped for several processes, and compiled."""
+    """The model together with its loss: what is wrapped for several processes, or captured."""
 
     def __init__(self, model: Transformer, label_smoothing: float, longest: tuple[int, int] | None = None):
         super().__init__()
