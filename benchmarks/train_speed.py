@@ -76,7 +76,8 @@ def main() -> None:
     data = DataSet.open(given.data)
     for size in given.size:
         vocabulary = max(SIZES[size].vocabulary, *(len(subwords) for subwords in data.subwords.values()))
-        config, tokens = replace(SIZES[size], vocabulary=vocabulary), given.tokens or (4_096 if size == "tiny" else 25_000)
+        config = replace(SIZES[size], vocabulary=vocabulary)
+        tokens = given.tokens or (4_096 if size == "tiny" else 25_000)
         if given.lengths:
             show_lengths(size, config, device, given.steps)
         else:
@@ -87,7 +88,6 @@ def measure_peak(device: torch.device) -> float:
     """Operations a second of a large product."""
     side = 8192 if device.type == "cuda" else 1024
     left = torch.randn(side, side, device=device, dtype=torch.bfloat16 if has_bf16(device) else torch.float32)
-    left @ left
     seconds = min(timed(device, lambda: left @ left) for _ in range(10))
     return 2 * side**3 / seconds
 

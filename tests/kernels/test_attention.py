@@ -49,10 +49,7 @@ def test_every_query_and_key_is_in_one_tile(name: str, kind: str, filler: int):
     spans = make_spans(lengths, lengths[::-1] if kind == "cross" else None, filler=filler, causal=kind == "causal")
     tiles = make_tiles(spans)
     first, end = tiles.seen
-    for side, tokens in (
-        (tiles.by_query, spans.queries, spans.keys),
-        (tiles.by_key, spans.keys, spans.queries),
-    ):
+    for side, tokens in ((tiles.by_query, spans.queries), (tiles.by_key, spans.keys)):
         assert sorted(token for start, stop, *_ in side.tolist() for token in range(start, stop)) == list(range(tokens))
         assert (side[:, 1] - side[:, 0] <= SIZE).all()
     for start, stop, low, high, _ in tiles.by_query.tolist():
@@ -79,11 +76,11 @@ def test_each_query_sees_its_own_sentence(causal: bool):
 
 
 def plain(own: Tensor, memory: Tensor | None, spans: Spans, heads: Heads) -> Tensor:
-    query, key, value = attention.split_heads(own, memory, heads)
+    parts = attention.split_heads(own, memory, heads)
+    query, key, value = (part.unflatten(-1, (heads.heads, -1)) for part in parts)
     score = Score("scaled", heads.heads, heads.d_k)
     score.scale = heads.scale
-    parts = (part.unflatten(-1, (heads.heads, -1)) for part in (query, key, value))
-    return spans.attend(*parts, score).flatten(-2)
+    return spans.attend(query, key, value, score).flatten(-2)
 
 
 @pytest.mark.parametrize("kind", ["self", "causal", "cross"])

@@ -140,7 +140,7 @@ class _Attention(torch.autograd.Function):
         if turn is not None:
             turn_heads(own_gradient, turn, 2 * heads.heads, back=True)
         output_gradient = in_float32(back.change.T, mixed)
-        if other is None:
+        if other_gradient is None:
             memory_gradient, w_own = None, w_in
             projection_gradient = in_float32(own_gradient.T, inputs)
         else:

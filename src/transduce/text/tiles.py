@@ -58,8 +58,8 @@ def lay_tiles(
 
 def most_tiles(tokens: int, sentences: int) -> int:
     """No row of so many tokens, cut into so many sentences, has more tiles by query or by key."""
-    # Of two tiles beside each other only a long sentence's last may leave the other half empty.
-    return 2 * (tokens // SIZE) + sentences + 2
+    # What stands together or is cut has no more tiles than it fills and one; so has what lies behind.
+    return tokens // SIZE + sentences + 1
 
 
 def _join(cut: list[tuple[int, ...]], behind: list[tuple[int, ...]], whole: np.ndarray) -> np.ndarray:
