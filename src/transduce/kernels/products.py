@@ -26,7 +26,7 @@ class Rounding:
 
     def __enter__(self) -> Self:
         with torch.no_grad():
-            torch._foreach_copy_(self.copies, self.weights)
+            torch._foreach_copy_(self.copies, self.weights)  # pyright: ignore[reportPrivateImportUsage]
         Rounding._held = self
         return self
 

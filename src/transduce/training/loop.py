@@ -92,8 +92,11 @@ def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
         try:
             rate = optimiser.rate_of(step)
             return run.captured(batch, step_seed(run.config.training.seed, run.state.step, processes.rank), rate), rate
-        except torch.OutOfMemoryError:
-            run.captured = None  # in pieces it may fit
+        except RuntimeError as error:
+            if not _out_of_memory(error):
+                raise
+            run.live.say(f"out of memory at step {step:,}: steps are captured no more, for in pieces they may fit")
+            run.captured = None
             _forget(run)
     targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
     sums = processes.add(backward(run, batch, targets))
@@ -111,7 +114,7 @@ def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
         try:
             sums = _backward(run, parts or [batch], targets)
             break
-        except (torch.OutOfMemoryError, RuntimeError) as error:
+        except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
             _refuse_to_halve(run, parts, error)
@@ -150,8 +153,12 @@ def _backward(run: Run, parts: list[Batch], targets: Tensor) -> Tensor:
     return sums
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Whether that was it, or what led to it: an end of capturing has its own error."""
+    if error is None:
+        return False
+    at_once = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    return at_once or _out_of_memory(error.__context__)
 
 
 def _refuse_to_halve(run: Run, parts: list[Batch], error: Exception) -> None:

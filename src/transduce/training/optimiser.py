@@ -25,15 +25,15 @@ class Optimiser:
         split = any(isinstance(weight, DTensor) for weight in self.named.values())
         self.looks_itself = model.device.type in ("cpu", "cuda") and not split
         # The rate is a number on the GPU, so that a captured graph finds it there.
-        captures = model.device.type == "cuda" and not split
-        self.rate = torch.zeros((), device=model.device if captures else "cpu")
+        capturable = model.device.type == "cuda" and not split
+        self.rate = torch.zeros((), device=model.device if capturable else "cpu")
         self.adam = torch.optim.Adam(
             self.named.values(),
-            lr=self.rate if captures else 0.0,
+            lr=self.rate if capturable else 0.0,
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
             fused=self.looks_itself,
-            capturable=captures,
+            capturable=capturable,
         )
         # Once an update was not finite none is applied until somebody has looked; or only that one is skipped.
         self.broken = torch.zeros((), device=model.device)
