@@ -75,9 +75,7 @@ def _fast_paths(torch: ModuleType | None, gpus: list[dict[str, Any]]) -> dict[st
         "our own decoding on the CPU": _no_compiler(),
         "bf16 on the CPU": "" if torch and _cpu_has_bf16(torch) else "the CPU has no instructions for it",
         "bf16 on the GPU": no_modern_gpu,
-        "Triton kernels": no_gpu or ("" if _importable("triton") else "triton is not installed"),
-        "flash attention with variable lengths": no_modern_gpu
-        or ("" if _importable("torch.nn.attention.varlen") else "torch is older than torch.nn.attention.varlen"),
+        "our own kernels on the GPU": no_modern_gpu or ("" if _importable("triton") else "triton is not installed"),
         "pinned memory": no_gpu,
         "reading .zst files": ""
         if _importable("compression.zstd") or _importable("zstandard")

@@ -109,7 +109,8 @@ def test_cpus_have_bf16_where_they_have_its_instructions(monkeypatch: Patch, ins
 
 def test_steps_are_captured_alone_on_a_gpu_where_our_kernels_compute_all(monkeypatch: Patch):
     model, training, gpu = ModelConfig(), TrainingConfig(), Processes(CUDA)
-    monkeypatch.setattr(hardware, "find_spec", lambda name: name)
+    pretend(monkeypatch, gpus=1)
+    monkeypatch.setattr(devices, "find_spec", lambda name: name)
     assert captures(training, model, gpu)
     assert captures(replace(training, precision="float32"), replace(model, positions="learned"), gpu)
     assert not captures(training, model, Processes(CPU))
@@ -127,7 +128,10 @@ def test_steps_are_captured_alone_on_a_gpu_where_our_kernels_compute_all(monkeyp
         ({"heads": 2}, False),
     ):
         assert captures(training, replace(model, **changes), gpu) is expected, changes
-    monkeypatch.setattr(hardware, "find_spec", lambda name: None if name == "triton" else name)
+    pretend(monkeypatch, gpus=1, capability=(7, 5))
+    assert not captures(training, model, gpu)
+    pretend(monkeypatch, gpus=1)
+    monkeypatch.setattr(devices, "find_spec", lambda name: None if name == "triton" else name)
     assert not captures(training, model, gpu)
 
 

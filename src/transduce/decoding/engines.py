@@ -1,6 +1,5 @@
 """Which engine decodes a model: by the device, the precision asked for and what the machine can build."""
 
-import importlib.util
 import sys
 from copy import deepcopy
 from functools import cache
@@ -12,7 +11,7 @@ from transduce.config import ModelConfig
 from transduce.decoding.engine import Engine, TorchEngine
 from transduce.errors import UsageError
 from transduce.kernels.native import NativeError
-from transduce.model.device import choose_device, choose_threads, has_bf16
+from transduce.model.device import choose_device, choose_threads, has_bf16, has_kernels
 from transduce.model.transformer import Transformer
 
 Precision = Literal["auto", "float32", "bf16", "int8"]
@@ -60,7 +59,7 @@ def _on_device(model: Transformer, place: torch.device, precision: Precision, na
     half = precision == "bf16" or (precision == "auto" and has_bf16(place))
     model.to(place)
     chosen = _in_bf16(model) if half else model
-    if place.type == "cuda" and name == "auto" and importlib.util.find_spec("triton"):
+    if name == "auto" and has_kernels(place):
         from transduce.decoding.gpu import GraphEngine
 
         if GraphEngine.supports(model.config):

@@ -18,13 +18,13 @@ from torch.nn import functional
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams
 from transduce.kernels import beams as choice
-from transduce.kernels import decode, varlen
+from transduce.kernels import decode
 from transduce.model.attention import MultiHeadAttention
 from transduce.model.layers import DecoderLayer, FeedForward, Residual
 from transduce.model.positions import rotate, rotations, sinusoids
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END
-from transduce.text.tiles import lay_tiles, most_tiles
+from transduce.text.tiles import MOST_WIDTH, lay_tiles, most_tiles
 
 ROOM = 64  # sources and targets have room for a multiple of so many tokens
 RECORDED = 1 << 16  # tokens of the longest row whose encoding is recorded: the memory it takes is kept
@@ -172,12 +172,8 @@ class GraphLines:
                     cache.flatten(0, 1).index_copy_(0, places, new)
             return places
 
-        # Only where attention needs nobody to look at the lengths can it be recorded; large rows need it less.
-        query, value = (
-            model.embedding.weight.new_empty(0, model.config.heads, width) for width in model.config.head_widths()
-        )
-        fits = model.config.positions != "rotary" and max(model.config.head_widths()) <= 128
-        recordable = room <= RECORDED and (fits or varlen.can_attend(query, value))
+        # Only where our own kernels attend, and nobody looks at lengths, can it be recorded; large rows need it less.
+        recordable = room <= RECORDED and max(model.config.head_widths()) <= MOST_WIDTH
         return _Encoder(row, offsets, tiles, places, self._capture(encode) if recordable else encode)
 
     @torch.inference_mode()

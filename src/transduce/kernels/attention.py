@@ -362,11 +362,6 @@ class Heads(NamedTuple):
     dropout: float = 0.0
 
 
-def can_attend(rows: Tensor, heads: Heads) -> bool:
-    """Whether the kernels take these: on a GPU, and heads that a program can hold."""
-    return rows.is_cuda and rows.dtype in (torch.bfloat16, torch.float16, torch.float32) and max(heads[1:3]) <= 128
-
-
 def split_heads(own: Tensor, memory: Tensor | None, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values: beside each other in a row, or queries in one and the others in another."""
     k_width, v_width = heads.heads * heads.d_k, heads.heads * heads.d_v

@@ -2,7 +2,7 @@
 
 A row holds all sentences of a batch back to back. `Spans` knows where each begins, and lets every query of a sentence
 see the keys of that sentence and no others. On any device it does so by bringing sentences of similar length together
-into small dense blocks (`plain`): that is the reference for every faster path.
+into small dense blocks: that is what our own kernels (`layers.py`) must equal.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float, Int, Int32
 from torch import Tensor, nn
 from torch.nn import functional
 
-from transduce.kernels import varlen
 from transduce.model.positions import rotate
-from transduce.text.tiles import lay_tiles
+from transduce.text.tiles import MOST_WIDTH, lay_tiles
 
 if TYPE_CHECKING:  # Triton is not everywhere
     from transduce.kernels.attention import Tiles
@@ -102,20 +101,11 @@ class Spans:
         queries: int,
         keys: int,
         causal: bool = False,
-        longest: tuple[int, int] | None = None,
         tiles: Int32[Tensor, "2 tiles 5"] | None = None,
     ):
         self.query_offsets, self.key_offsets = query_offsets, key_offsets
         self.queries, self.keys, self.causal = queries, keys, causal
-        self._longest, self._tiles = longest, tiles
-
-    @cached_property
-    def longest(self) -> tuple[int, int]:
-        """No sentence has more queries or keys than these: as was said, or else found, which makes a GPU wait."""
-        if self._longest is not None:
-            return self._longest
-        query, key = torch.stack((self.query_offsets, self.key_offsets)).diff().amax(1).tolist()
-        return query, key
+        self._tiles = tiles
 
     @cached_property
     def tiles(self) -> "Tiles":
@@ -169,9 +159,6 @@ class Spans:
         weights: list[Weights] | None = None,
     ) -> Float[Tensor, "query heads d_v"]:
         """Attention of every sentence; a list given as `weights` receives each sentence's (heads, query, key)."""
-        if score.additive is None and not dropout and weights is None and varlen.can_attend(query, value):
-            offsets = self.query_offsets, self.key_offsets
-            return varlen.attend(query, key, value, *offsets, self.longest, causal=self.causal, scale=score.scale)
         blocks, query_places, key_places = self._dense
         query, key, value = query_places.spread(query), key_places.spread(key), key_places.spread(value)
         query_sizes = [len(block.sentences) * max(block.query_lengths) for block in blocks]
@@ -310,7 +297,7 @@ class MultiHeadAttention(nn.Module):
 
     def fits_kernels(self) -> bool:
         """Whether our own kernels know this kind."""
-        return self.score.additive is None and max(self.widths) <= 128 * self.heads
+        return self.score.additive is None and max(self.widths) <= MOST_WIDTH * self.heads
 
     def project(self, x: Float[Tensor, "tokens d_model"]) -> list[Float[Tensor, "tokens heads d"]]:
         """Queries, keys and values of the same tokens."""

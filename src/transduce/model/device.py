@@ -1,6 +1,7 @@
-"""Where a model computes: the device, its threads, whether bf16 is fast there."""
+"""Where a model computes: the device, its threads, whether bf16 is fast there and our own kernels run."""
 
 from functools import cache
+from importlib.util import find_spec
 
 import torch
 
@@ -42,6 +43,11 @@ def has_bf16(device: torch.device) -> bool:
             return _cpu_has_bf16()
         case _:
             return False
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether our own Triton kernels run there."""
+    return device.type == "cuda" and has_bf16(device) and find_spec("triton") is not None
 
 
 @cache

@@ -6,7 +6,6 @@ its gradient, where they can; what is written here is what they must equal.
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn import functional
 
 from transduce.config import ModelConfig
 from transduce.model.attention import MultiHeadAttention, Spans, Weights
+from transduce.model.device import has_kernels
 
 if TYPE_CHECKING:  # Triton is not everywhere
     from transduce.kernels.blocks import Around
@@ -115,12 +115,10 @@ class DecoderLayer(nn.Module):
 
 def can_fuse(x: Tensor) -> bool:
     """Whether our own kernels may compute with this."""
-    return x.is_cuda and x.dtype != torch.float64 and _has_triton()
+    return x.is_cuda and x.dtype != torch.float64 and _has_kernels(x.device)
 
 
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+_has_kernels = cache(has_kernels)
 
 
 def attention_block(

@@ -71,9 +71,8 @@ class Transformer(nn.Module):
         find out.
         """
         positions = token_positions(source_offsets, len(source))
-        both = None if longest is None else (longest, longest)
         size = len(source)
-        spans = Spans(source_offsets, source_offsets, queries=size, keys=size, longest=both, tiles=tiles)
+        spans = Spans(source_offsets, source_offsets, queries=size, keys=size, tiles=tiles)
         turn = self.turn(positions)
         x = self.embed(source, positions, "source", longest)
         for layer in self.encoder:
@@ -87,28 +86,21 @@ class Transformer(nn.Module):
         memory: Float[Tensor, "source d_model"],
         source_offsets: Int[Tensor, " sentences+1"],
         *,
-        longest: tuple[int, int] | None = None,
+        longest: int | None = None,
         tiles: tuple[Tensor | None, Tensor | None] = (None, None),
         weights: list[Weights] | None = None,
         cross_weights: list[Weights] | None = None,
     ) -> Float[Tensor, "target d_model"]:
         """Return the decoder's states, which `project` makes logits of; lists given receive each layer's attention.
 
-        `longest` is known of source and target, `tiles` of the target's attention to itself and to the source.
+        `longest` is known of the target, `tiles` of its attention to itself and to the source.
         """
         positions = token_positions(target_offsets, len(target_input))
         tokens = len(target_input)
-        source, target = longest or (None, None)
-        both = None if target is None else (target, target)
-        cross = None if target is None or source is None else (target, source)
-        spans = Spans(
-            target_offsets, target_offsets, queries=tokens, keys=tokens, causal=True, longest=both, tiles=tiles[0]
-        )
-        cross_spans = Spans(
-            target_offsets, source_offsets, queries=tokens, keys=len(memory), longest=cross, tiles=tiles[1]
-        )
+        spans = Spans(target_offsets, target_offsets, queries=tokens, keys=tokens, causal=True, tiles=tiles[0])
+        cross_spans = Spans(target_offsets, source_offsets, queries=tokens, keys=len(memory), tiles=tiles[1])
         turn = self.turn(positions)
-        x = self.embed(target_input, positions, "target", target)
+        x = self.embed(target_input, positions, "target", longest)
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
             x = layer(
@@ -155,9 +147,10 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "target d_model"]:
         """Return the decoder's states, after the encoder."""
         within_source, within_target, across = (None, None, None) if tiles is None else tiles
-        memory = self.encode(source, source_offsets, longest=longest and longest[0], tiles=within_source)
-        others = within_target, across
-        return self.decode(target_input, target_offsets, memory, source_offsets, longest=longest, tiles=others)
+        source_longest, target_longest = longest or (None, None)
+        memory = self.encode(source, source_offsets, longest=source_longest, tiles=within_source)
+        rows = target_input, target_offsets, memory, source_offsets
+        return self.decode(*rows, longest=target_longest, tiles=(within_target, across))
 
     def embed(
         self,

@@ -1,12 +1,12 @@
 """How training uses its device: the arithmetic, whether steps are captured, how much of the peak rate is used."""
 
 import re
-from importlib.util import find_spec
 
 import torch
 
 from transduce.config import ModelConfig, TrainingConfig
-from transduce.model.device import has_bf16
+from transduce.model.device import has_bf16, has_kernels
+from transduce.text.tiles import MOST_WIDTH
 from transduce.training.distributed import Processes
 
 # Dense bf16 products, summed in float32, in TFLOP/s, as NVIDIA states them; the first name whose words are in the
@@ -43,9 +43,9 @@ def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:
     """Whether a step is one captured graph: alone on a GPU, where our own kernels compute all attention."""
-    known = model.attention != "additive" and max(model.head_widths()) <= 128
+    known = model.attention != "additive" and max(model.head_widths()) <= MOST_WIDTH
     alone = processes.world == 1 and not config.sharded and config.accumulate == 1
-    return processes.device.type == "cuda" and alone and known and find_spec("triton") is not None
+    return alone and known and has_kernels(processes.device)
 
 
 def peak_rate(device: torch.device, bf16: bool) -> float | None:
