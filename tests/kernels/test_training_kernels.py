@@ -9,9 +9,12 @@ from transduce.kernels import loss as loss_module
 from transduce.kernels import residual
 from transduce.kernels.embedding import embed
 from transduce.kernels.loss import projected_loss
-from transduce.kernels.products import in_float32
+from transduce.kernels.products import Rounding, in_float32, rounded
 from transduce.kernels.rectify import rectify_backward
 from transduce.kernels.residual import Dropout, Norm, draw_seed
+from transduce.kernels.rotary import turn_heads
+from transduce.kernels.sums import add_up
+from transduce.model.positions import rotate, rotations
 from transduce.training.loss import smoothed_loss
 
 CPU = torch.device("cpu")
@@ -165,3 +168,38 @@ def test_products_are_kept_in_float32(dtype: torch.dtype):
     assert once.dtype == torch.float32
     torch.testing.assert_close(once.double(), expected, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(in_float32(left, right, once.clone()).double(), 2 * expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("kinds", "programs", "width"), [(1, 1, 1), (3, 300, 13), (2, 7, 40)])
+def test_sums_of_programs(kinds: int, programs: int, width: int):
+    parts = torch.randn(kinds, programs, width)
+    torch.testing.assert_close(add_up(parts), parts.sum(1), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("tokens", "heads", "d_k"), [(1, 1, 2), (40, 3, 6), (33, 2, 16)])
+def test_heads_are_turned_and_turned_back(tokens: int, heads: int, d_k: int):
+    torch.manual_seed(8)
+    rows = torch.randn(tokens, heads * d_k + 5)  # and what is not to be turned
+    turn = rotations(torch.arange(tokens), d_k)
+    found = rows.clone()
+    turn_heads(found, turn, heads)
+    expected = rotate(rows[:, : heads * d_k].unflatten(1, (heads, d_k)), turn).flatten(1)
+    torch.testing.assert_close(found[:, : heads * d_k], expected)
+    assert torch.equal(found[:, heads * d_k :], rows[:, heads * d_k :])
+    turn_heads(found, turn, heads, back=True)
+    torch.testing.assert_close(found, rows)
+
+
+def test_weights_are_rounded_at_once_and_anew_each_time():
+    one, other = torch.randn(3, 4), torch.randn(5)
+    rounding = Rounding([one, other], torch.bfloat16)
+    with rounding:
+        first = rounded(one, torch.bfloat16)
+        assert torch.equal(first, one.bfloat16())
+        assert rounded(one, torch.bfloat16) is first
+        assert torch.equal(rounded(one, torch.float16), one.half())  # another precision was not prepared
+    one += 1
+    assert torch.equal(rounded(one, torch.bfloat16), one.bfloat16())
+    with rounding:
+        assert rounded(one, torch.bfloat16) is first
+        assert torch.equal(first, one.bfloat16())

@@ -109,5 +109,6 @@ def test_numbers_are_moderate_before_training(
         logits = run(model, source, target)
         loss = torch.nn.functional.cross_entropy(logits, torch.randint(1, 500, (len(logits),)))
     assert logits.std().item() < 1.5
-    # Little more than the log of 500 that equal chances have: the model knows nothing, and believes nothing.
-    assert 6.2 < loss.item() < 7.5
+    # Little more than the log of 500 that equal chances have: the model knows nothing. It believes a little, where
+    # embeddings are the output too: a state still resembles its own token, most where feed-forward changes it least.
+    assert 6.2 < loss.item() < (9 if activation == "swiglu" else 7.5)

@@ -14,7 +14,7 @@ from rows import one_thread as one_thread
 
 from transduce.config import ModelConfig
 from transduce.errors import ConfigError
-from transduce.model.layers import EncoderLayer
+from transduce.model.layers import DecoderLayer, EncoderLayer
 from transduce.model.transformer import Transformer
 from transduce.presets import PRESETS, get
 
@@ -101,18 +101,35 @@ def test_every_parameter_is_drawn(tie: Literal["all", "none"]):
 
 
 def test_matrices_are_drawn_each_by_its_own_size():
-    """Glorot and Bengio (2010): uniform within sqrt(6 / (inputs + outputs)), for each of W^Q, W^K and W^V by itself."""
+    """Glorot and Bengio (2010): uniform within sqrt(6 / (inputs + outputs)), for each of W^Q, W^K and W^V by itself.
+
+    W^V and W^O are smaller by the root of the number of layers in their stack.
+    """
     torch.manual_seed(0)
-    config = ModelConfig(vocabulary=9, layers=1, d_model=64, d_ff=160, heads=4, d_k=8, d_v=32, activation="swiglu")
-    layer = Transformer(config).encoder[0]
+    sizes = {"d_model": 64, "d_ff": 160, "heads": 4, "d_k": 8, "d_v": 32, "activation": "swiglu"}
+    model = Transformer(ModelConfig(vocabulary=9, encoder_layers=3, decoder_layers=5, **sizes))
+    layer, deeper = model.encoder[0], model.decoder[0]
     assert isinstance(layer, EncoderLayer)
-    matrices = {
-        (64, 32): layer.self_attention.projection.split([32, 32, 128])[:2],
-        (64, 128): [layer.self_attention.projection[64:], layer.self_attention.output],
-        (64, 160): [*layer.feed_forward.inner.weight.chunk(2), layer.feed_forward.outer.weight],
-    }
-    for (one, other), weights in matrices.items():
-        bound = math.sqrt(6 / (one + other))
+    assert isinstance(deeper, DecoderLayer)
+    matrices = [
+        (64, 32, 1, layer.self_attention.projection.split([32, 32, 128])[:2]),
+        (64, 128, 3, [layer.self_attention.projection[64:], layer.self_attention.output]),
+        (64, 128, 5, [deeper.cross_attention.projection[64:], deeper.self_attention.output]),
+        (64, 160, 1, [*layer.feed_forward.inner.weight.chunk(2), layer.feed_forward.outer.weight]),
+    ]
+    for one, other, depth, weights in matrices:
+        bound = math.sqrt(6 / (one + other) / depth)
         for weight in weights:
             assert 0.95 * bound < weight.abs().max().item() <= bound
             assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+
+
+def test_tokens_of_a_deep_stack_stay_apart_at_first():
+    # With W^V and W^O as large as Glorot and Bengio would have them the similarity is 0.96, and nothing is learned.
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(vocabulary=500)).eval()
+    with torch.no_grad():
+        memory = model.encode(torch.randint(4, 500, (30,)), torch.tensor([0, 30]))
+    memory = torch.nn.functional.normalize(memory, dim=1)
+    similar = (memory @ memory.T)[~torch.eye(30, dtype=torch.bool)]
+    assert similar.mean() < 0.6

@@ -256,9 +256,11 @@ class MultiHeadAttention(nn.Module):
         d_v: int,
         kind: Literal["scaled", "unscaled", "additive"] = "scaled",
         dropout: float = 0.0,
+        depth: int = 1,
     ):
         super().__init__()
         self.heads, self.widths, self.dropout = heads, (heads * d_k, heads * d_k, heads * d_v), dropout
+        self.depth = depth
         # W^Q, W^K and W^V of all heads, one below the other: self-attention multiplies by all three at once.
         self.projection = nn.Parameter(torch.empty(sum(self.widths), d_model))
         self.output = nn.Parameter(torch.empty(d_model, heads * d_v))
@@ -266,9 +268,14 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw W^Q, W^K, W^V and W^O each as Glorot and Bengio (2010) do."""
-        for weight in (*self.projection.split(self.widths), self.output):
-            nn.init.xavier_uniform_(weight)
+        """Draw W^Q, W^K, W^V and W^O each as Glorot and Bengio (2010) do, the last two smaller the deeper the stack is.
+
+        At first attention gives every token nearly the same: the mean of its sentence. In six layers of it the tokens
+        would become alike, and no attention could tell them apart and learn (Noci et al. 2022).
+        """
+        query, key, value = self.projection.split(self.widths)
+        for weight, gain in ((query, 1.0), (key, 1.0), (value, self.depth**-0.5), (self.output, self.depth**-0.5)):
+            nn.init.xavier_uniform_(weight, gain)
         if self.score.additive is not None:
             nn.init.xavier_uniform_(self.score.additive)
 

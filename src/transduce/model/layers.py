@@ -78,7 +78,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.self_attention = make_attention(config)
+        self.self_attention = make_attention(config, config.stacks()[0])
         self.self_residual = Residual(config.d_model, config.dropout, config.norm)
         self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = Residual(config.d_model, config.dropout, config.norm)
@@ -95,9 +95,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.self_attention = make_attention(config)
+        self.self_attention = make_attention(config, config.stacks()[1])
         self.self_residual = Residual(config.d_model, config.dropout, config.norm)
-        self.cross_attention = make_attention(config)
+        self.cross_attention = make_attention(config, config.stacks()[1])
         self.cross_residual = Residual(config.d_model, config.dropout, config.norm)
         self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = Residual(config.d_model, config.dropout, config.norm)
@@ -161,10 +161,11 @@ def feed_forward_block(
     return residual(x, feed_forward)
 
 
-def make_attention(config: ModelConfig) -> MultiHeadAttention:
-    """Multi-head attention of the configured sizes."""
+def make_attention(config: ModelConfig, depth: int) -> MultiHeadAttention:
+    """Multi-head attention of the configured sizes, in a stack of so many layers."""
     d_k, d_v = config.head_widths()
-    return MultiHeadAttention(config.d_model, config.heads, d_k, d_v, config.attention, config.attention_dropout)
+    kind, dropout = config.attention, config.attention_dropout
+    return MultiHeadAttention(config.d_model, config.heads, d_k, d_v, kind, dropout, depth)
 
 
 def make_feed_forward(config: ModelConfig) -> FeedForward:

@@ -44,7 +44,7 @@ class Transformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all weights: matrices as Glorot and Bengio (2010), embeddings with variance 1 / d_model."""
+        """Draw all weights: matrices as Glorot and Bengio (2010) or smaller, embeddings with variance 1 / d_model."""
         for module in self.modules():
             if isinstance(module, MultiHeadAttention | FeedForward):
                 module.reset_parameters()
