@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.kernels import attention
+from transduce.kernels import attention, attention_backward
 from transduce.kernels.attention import Heads, Tiles, seen_keys
 from transduce.model.attention import Score, Spans
 from transduce.text.tiles import SIZE, lay_tiles
@@ -101,7 +101,7 @@ def test_values_and_gradients_are_the_plain_ones(name: str, kind: str):
     gradient = torch.randn_like(found)
     expected.backward(gradient)
     inputs = own.detach(), memory if memory is None else memory.detach()
-    own_gradient, memory_gradient = attention.backward(gradient, *inputs, found, sums, tiles, heads, None)
+    own_gradient, memory_gradient = attention_backward.backward(gradient, *inputs, found, sums, tiles, heads, None)
     torch.testing.assert_close(own_gradient, own.grad, rtol=1e-4, atol=1e-5)
     if memory is not None:
         torch.testing.assert_close(memory_gradient, memory.grad, rtol=1e-4, atol=1e-5)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transduce.kernels import attention, residual
+from transduce.kernels import attention, attention_backward, residual
 from transduce.kernels.attention import Heads, Tiles
 from transduce.kernels.products import compute_dtype, in_float32, rounded
 from transduce.kernels.rectify import rectify_backward
@@ -134,7 +134,7 @@ class _Attention(torch.autograd.Function):
         x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, turn, change = ctx.saved_tensors
         heads: Heads = ctx.heads
         back = _leave_backward(gradient, x, change, ctx.around, ctx.kept, ctx.dropout, own.dtype)
-        own_gradient, other_gradient = attention.backward(
+        own_gradient, other_gradient = attention_backward.backward(
             back.change @ w_out, own, other, mixed, weight_sums, ctx.tiles, heads, ctx.seed
         )
         if turn is not None:

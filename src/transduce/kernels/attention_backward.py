@@ -1,0 +1,310 @@
+"""The backward pass of attention over rows of short sentences on NVIDIA GPUs, in Triton.
+
+A tile of whole sentences is all that its programs need; tiles of longer sentences come first, and take two passes.
+
+Legend of shapes: `query` and `key` are rows of tokens, `tiles` what programs are given, five numbers each.
+"""
+
+# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transduce.kernels.attention import LOG2E, Heads, Tiles, is_kept, launch_with, product, split_heads
+
+LN2 = tl.constexpr(math.log(2))
+PROGRAMS = 128  # of each head, that go through the tiles of long sentences
+
+
+@triton.jit
+def _is_cut(tiles, number, many):
+    """Whether this tile is part of something longer: those come first."""
+    there = number < many
+    tile = tiles + number * 5
+    return (tl.load(tile, there, 0) < tl.load(tile + 1, there, 0)) & (tl.load(tile + 4, there, 1) == 0)
+
+
+@triton.jit
+def _backward_whole_kernel(
+    query,
+    key,
+    value,
+    gradient,
+    weight_sums,
+    query_gradient,
+    key_gradient,
+    value_gradient,
+    tiles,
+    seen,
+    seeds,
+    scale,
+    dropout,
+    queries,
+    query_stride,
+    key_stride,
+    value_stride,
+    heads: tl.constexpr,
+    d_k: tl.constexpr,
+    d_v: tl.constexpr,
+    k_width: tl.constexpr,
+    v_width: tl.constexpr,
+    size: tl.constexpr,
+    drops: tl.constexpr,
+):
+    # All that these queries see is here. Keys are in the rows of all this and queries in the columns.
+    head = tl.program_id(0)
+    tile = tiles + tl.program_id(1) * 5
+    if tl.load(tile + 4) != 0:
+        rows, columns = tl.load(tile) + tl.arange(0, size), tl.load(tile + 2) + tl.arange(0, size)
+        here, there = rows < tl.load(tile + 1), columns < tl.load(tile + 3)
+        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
+        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
+        far_keys, far_queries = rows.to(tl.int64)[:, None], columns.to(tl.int64)[:, None]
+        key_places = far_keys * key_stride + head * d_k + k_places[None, :]
+        value_places = far_keys * value_stride + head * d_v + v_places[None, :]
+        query_places = far_queries * query_stride + head * d_k + k_places[None, :]
+        k = tl.load(key + key_places, here[:, None] & k_inside, 0.0)
+        q = tl.load(query + query_places, there[:, None] & k_inside, 0.0)
+        v = tl.load(value + value_places, here[:, None] & v_inside, 0.0)
+        g_places = (far_queries * heads + head) * d_v + v_places[None, :]
+        g = tl.load(gradient + g_places, there[:, None] & v_inside, 0.0)
+        low, high = tl.load(seen + columns, there, 0), tl.load(seen + queries + columns, there, 0)
+        whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
+        visible = (rows[:, None] >= low[None, :]) & (rows[:, None] < high[None, :])
+        scores = product(k, tl.trans(q)) * scale - whole[None, :]
+        shares = tl.exp2(tl.where(visible, scores, -float("inf")))
+        changes = product(v, tl.trans(g))
+        used = shares
+        if drops:
+            kept = is_kept(tl.load(seeds), columns[None, :], rows[:, None], head, dropout)
+            changes = tl.where(kept, changes / (1 - dropout), 0.0)
+            used = tl.where(kept, shares / (1 - dropout), 0.0)
+        tl.store(value_gradient + value_places, product(used.to(g.dtype), g), here[:, None] & v_inside)
+        common = tl.sum(shares * changes, 0)
+        back = (shares * (changes - common[None, :]) * (scale * LN2)).to(q.dtype)
+        tl.store(key_gradient + key_places, product(back, q), here[:, None] & k_inside)
+        tl.store(query_gradient + query_places, product(tl.trans(back), k), there[:, None] & k_inside)
+
+
+@triton.jit
+def _backward_query_kernel(
+    query,
+    key,
+    value,
+    output,
+    gradient,
+    weight_sums,
+    shared,
+    query_gradient,
+    tiles,
+    many,
+    seen,
+    seeds,
+    scale,
+    dropout,
+    queries,
+    query_stride,
+    key_stride,
+    value_stride,
+    heads: tl.constexpr,
+    d_k: tl.constexpr,
+    d_v: tl.constexpr,
+    k_width: tl.constexpr,
+    v_width: tl.constexpr,
+    size: tl.constexpr,
+    drops: tl.constexpr,
+):
+    head = tl.program_id(0)
+    number = tl.program_id(1)
+    going = _is_cut(tiles, number, many)
+    while going:
+        tile = tiles + number * 5
+        first, end = tl.load(tile), tl.load(tile + 1)
+        step, last = tl.load(tile + 2), tl.load(tile + 3)
+        rows = first + tl.arange(0, size)
+        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
+        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
+        inside = rows < end
+        low = tl.load(seen + rows, mask=inside, other=0)
+        high = tl.load(seen + queries + rows, mask=inside, other=0)
+        far = rows.to(tl.int64)[:, None]
+        q = tl.load(query + far * query_stride + head * d_k + k_places[None, :], inside[:, None] & k_inside, 0.0)
+        places = (far * heads + head) * d_v + v_places[None, :]
+        o = tl.load(output + places, inside[:, None] & v_inside, 0.0)
+        g = tl.load(gradient + places, inside[:, None] & v_inside, 0.0)
+        whole = tl.load(weight_sums + head * queries + rows, inside, 0.0)
+        common = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
+        tl.store(shared + head * queries + rows, common, inside)
+        sums = tl.zeros((size, k_width), tl.float32)
+        while step < last:
+            columns = step + tl.arange(0, size)
+            there = (columns < last)[:, None]
+            far_keys = columns.to(tl.int64)[:, None]
+            k = tl.load(key + far_keys * key_stride + head * d_k + k_places[None, :], there & k_inside, 0.0)
+            v = tl.load(value + far_keys * value_stride + head * d_v + v_places[None, :], there & v_inside, 0.0)
+            visible = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
+            scores = product(q, tl.trans(k)) * scale - whole[:, None]
+            shares = tl.exp2(tl.where(visible, scores, -float("inf")))
+            changes = product(g, tl.trans(v))
+            if drops:
+                kept = is_kept(tl.load(seeds), rows[:, None], columns[None, :], head, dropout)
+                changes = tl.where(kept, changes / (1 - dropout), 0.0)
+            sums += product((shares * (changes - common[:, None])).to(k.dtype), k)
+            step += size
+        sums *= scale * LN2
+        tl.store(query_gradient + far * query_stride + head * d_k + k_places[None, :], sums, inside[:, None] & k_inside)
+        number += tl.num_programs(1)
+        going = _is_cut(tiles, number, many)
+
+
+@triton.jit
+def _backward_key_kernel(
+    query,
+    key,
+    value,
+    gradient,
+    weight_sums,
+    shared,
+    key_gradient,
+    value_gradient,
+    tiles,
+    many,
+    seen,
+    seeds,
+    scale,
+    dropout,
+    queries,
+    query_stride,
+    key_stride,
+    value_stride,
+    heads: tl.constexpr,
+    d_k: tl.constexpr,
+    d_v: tl.constexpr,
+    k_width: tl.constexpr,
+    v_width: tl.constexpr,
+    size: tl.constexpr,
+    drops: tl.constexpr,
+):
+    # All of this has keys in its rows and queries in its columns.
+    head = tl.program_id(0)
+    number = tl.program_id(1)
+    going = _is_cut(tiles, number, many)
+    while going:
+        tile = tiles + number * 5
+        first, end = tl.load(tile), tl.load(tile + 1)
+        step, last = tl.load(tile + 2), tl.load(tile + 3)
+        rows = first + tl.arange(0, size)
+        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
+        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
+        inside = (rows < end)[:, None]
+        far = rows.to(tl.int64)[:, None]
+        k = tl.load(key + far * key_stride + head * d_k + k_places[None, :], inside & k_inside, 0.0)
+        v = tl.load(value + far * value_stride + head * d_v + v_places[None, :], inside & v_inside, 0.0)
+        k_sums = tl.zeros((size, k_width), tl.float32)
+        v_sums = tl.zeros((size, v_width), tl.float32)
+        while step < last:
+            columns = step + tl.arange(0, size)
+            there = columns < last
+            far_queries = columns.to(tl.int64)[:, None]
+            q_places = far_queries * query_stride + head * d_k + k_places[None, :]
+            q = tl.load(query + q_places, there[:, None] & k_inside, 0.0)
+            g_places = (far_queries * heads + head) * d_v + v_places[None, :]
+            g = tl.load(gradient + g_places, there[:, None] & v_inside, 0.0)
+            low = tl.load(seen + columns, there, 0)
+            high = tl.load(seen + queries + columns, there, 0)
+            whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
+            visible = (rows[:, None] >= low[None, :]) & (rows[:, None] < high[None, :])
+            scores = product(k, tl.trans(q)) * scale - whole[None, :]
+            shares = tl.exp2(tl.where(visible, scores, -float("inf")))
+            changes = product(v, tl.trans(g))
+            if drops:
+                kept = is_kept(tl.load(seeds), columns[None, :], rows[:, None], head, dropout)
+                changes = tl.where(kept, changes / (1 - dropout), 0.0)
+                v_sums += product(tl.where(kept, shares / (1 - dropout), 0.0).to(g.dtype), g)
+            else:
+                v_sums += product(shares.to(g.dtype), g)
+            common = tl.load(shared + head * queries + columns, there, 0.0)
+            k_sums += product((shares * (changes - common[None, :])).to(q.dtype), q)
+            step += size
+        k_sums *= scale * LN2
+        tl.store(key_gradient + far * key_stride + head * d_k + k_places[None, :], k_sums, inside & k_inside)
+        tl.store(value_gradient + far * value_stride + head * d_v + v_places[None, :], v_sums, inside & v_inside)
+        number += tl.num_programs(1)
+        going = _is_cut(tiles, number, many)
+
+
+def backward(
+    gradient: Float[Tensor, "query values"],
+    own: Float[Tensor, "query width"],
+    memory: Float[Tensor, "key width"] | None,
+    output: Float[Tensor, "query values"],
+    weight_sums: Float[Tensor, "heads query"],
+    tiles: Tiles,
+    heads: Heads,
+    seed: Int[Tensor, " 1"] | None,
+) -> tuple[Float[Tensor, "query width"], Float[Tensor, "key width"] | None]:
+    """The gradients of what `forward` was given."""
+    query, key, value = split_heads(own, memory, heads)
+    own_gradient, memory_gradient = torch.empty_like(own), None if memory is None else torch.empty_like(memory)
+    gradients = split_heads(own_gradient, memory_gradient, heads)
+    shared = torch.empty_like(weight_sums)
+    scale = heads.scale * LOG2E
+    shapes = launch_with(query, key, value, heads, seed)
+    gradient = gradient.contiguous()
+    _backward_whole_kernel[(heads.heads, len(tiles.by_key))](
+        query,
+        key,
+        value,
+        gradient,
+        weight_sums,
+        *gradients,
+        tiles.by_key,
+        tiles.seen,
+        seed,
+        scale,
+        heads.dropout,
+        len(query),
+        **shapes,
+    )
+    _backward_query_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_query)))](
+        query,
+        key,
+        value,
+        output,
+        gradient,
+        weight_sums,
+        shared,
+        gradients[0],
+        tiles.by_query,
+        len(tiles.by_query),
+        tiles.seen,
+        seed,
+        scale,
+        heads.dropout,
+        len(query),
+        **shapes,
+    )
+    _backward_key_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_key)))](
+        query,
+        key,
+        value,
+        gradient,
+        weight_sums,
+        shared,
+        *gradients[1:],
+        tiles.by_key,
+        len(tiles.by_key),
+        tiles.seen,
+        seed,
+        scale,
+        heads.dropout,
+        len(query),
+        **shapes,
+    )
+    return own_gradient, memory_gradient
