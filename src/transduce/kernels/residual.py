@@ -130,12 +130,11 @@ def _backward_kernel(
         here = rows.to(tl.int64)[:, None] * d_model + places[None, :]
         g = tl.load(gradient + here, inside, 0.0).to(tl.float32)
         total = tl.load(x + here, inside, 0.0).to(tl.float32)
+        factors = tl.full((rows_each, width), 1.0, tl.float32)
+        if drops:
+            factors = draw_factors(seed, rows, width, dropout)
         if adds:
-            added = tl.load(change + here, inside, 0.0).to(tl.float32)
-            if drops:
-                factors = draw_factors(seed, rows, width, dropout)
-                added *= factors
-            total += added
+            total += tl.load(change + here, inside, 0.0).to(tl.float32) * factors
         mean = tl.load(means + rows, rows < tokens, 0.0)
         scale = tl.load(scales + rows, rows < tokens, 0.0)
         total = tl.where(inside, (total - mean[:, None]) * scale[:, None], 0.0)
@@ -146,8 +145,7 @@ def _backward_kernel(
         g = (g - tl.sum(g, 1)[:, None] / d_model - total * along[:, None]) * scale[:, None]
         if adds:
             tl.store(x_gradient + here, g, inside)
-            if drops:
-                g *= factors
+            g *= factors
             change_sums += tl.where(inside, g, 0.0)
             tl.store(change_gradient + here, g, inside)
         else:
