@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from transduce.config import ModelConfig
+from transduce.model.attention import MultiHeadAttention
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import END
 
@@ -41,6 +42,10 @@ def make_model(*, seed: int = 0, **changes: Any) -> Transformer:
         for name, weight in model.named_parameters():
             if weight.ndim == 1:
                 weight.normal_(mean=float(name.endswith("norm.weight")), std=0.3)
+        for module in model.modules():
+            if isinstance(module, MultiHeadAttention):  # at first it is made to say little
+                module.projection[sum(module.widths[:2]) :] *= module.depth**0.5
+                module.output *= module.depth**0.5
     return model
 
 
