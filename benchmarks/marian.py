@@ -4,18 +4,18 @@ from typing import Any
 
 import torch
 
+from transduce.config import ModelConfig
 from transduce.model.positions import sinusoids
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END, PAD
 
 
-def make_marian(model: Transformer, longest: int = 1024) -> Any:
-    """Marian of the same sizes and weights: its biases zeros, which our attention does not have, its positions ours."""
+def make_sized(config: ModelConfig, longest: int = 1024, dropout: float = 0.0) -> Any:
+    """Marian of the same sizes, with weights of its own."""
     from transformers import MarianConfig, MarianMTModel
 
-    config = model.config
     encoder_layers, decoder_layers = config.stacks()
-    marian: Any = MarianMTModel(
+    return MarianMTModel(
         MarianConfig(
             vocab_size=config.vocabulary,
             d_model=config.d_model,
@@ -26,6 +26,7 @@ def make_marian(model: Transformer, longest: int = 1024) -> Any:
             encoder_ffn_dim=config.d_ff,
             decoder_ffn_dim=config.d_ff,
             activation_function="relu",
+            dropout=dropout,
             scale_embedding=True,
             max_position_embeddings=longest,
             pad_token_id=PAD,
@@ -34,6 +35,11 @@ def make_marian(model: Transformer, longest: int = 1024) -> Any:
             forced_eos_token_id=None,
         )
     )
+
+
+def make_marian(model: Transformer, longest: int = 1024) -> Any:
+    """Marian of the same sizes and weights: its biases zeros, which our attention does not have, its positions ours."""
+    marian = make_sized(model.config, longest)
     marian.to(model.embedding.weight.dtype).eval()
     with torch.no_grad():
         for parameter in marian.parameters():
@@ -42,7 +48,7 @@ def make_marian(model: Transformer, longest: int = 1024) -> Any:
             theirs = [marian.get_parameter(other) for other in marian_names(name)]
             for part, parameter in zip(weight.chunk(len(theirs)), theirs):
                 parameter.copy_(part)
-        table = sinusoids(torch.arange(longest), config.d_model)
+        table = sinusoids(torch.arange(longest), model.config.d_model)
         for stack in (marian.model.encoder, marian.model.decoder):
             stack.embed_positions.weight.copy_(table)
     return marian

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from marian import make_sized
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -31,7 +32,7 @@ from transduce.model.positions import sinusoids
 from transduce.model.transformer import Transformer
 from transduce.text.batches import START, Batch, Batches, Loader
 from transduce.text.shards import DataSet
-from transduce.text.subwords import BEGIN, END, PAD
+from transduce.text.subwords import PAD
 from transduce.text.tiles import lay_batch
 from transduce.training.captured import CapturedStep
 from transduce.training.hardware import training_work
@@ -131,36 +132,14 @@ def make_ours(config: ModelConfig, device: torch.device) -> Step:
 
 def make_marian(config: ModelConfig, device: torch.device) -> Step:
     """Hugging Face's Marian."""
-    from transformers import MarianConfig, MarianMTModel
-
-    encoder_layers, decoder_layers = config.stacks()
-    marian = MarianMTModel(
-        MarianConfig(
-            vocab_size=config.vocabulary,
-            d_model=config.d_model,
-            encoder_layers=encoder_layers,
-            decoder_layers=decoder_layers,
-            encoder_attention_heads=config.heads,
-            decoder_attention_heads=config.heads,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            activation_function="relu",
-            dropout=0.1,
-            scale_embedding=True,
-            max_position_embeddings=1024,
-            pad_token_id=PAD,
-            eos_token_id=END,
-            decoder_start_token_id=BEGIN,
-            forced_eos_token_id=None,
-            use_cache=False,
-        )
-    )
+    marian = make_sized(config, dropout=config.dropout)
 
     def logits(batch: Padded) -> Tensor:
         inputs = {
             "input_ids": batch.source,
             "attention_mask": batch.source != PAD,
             "decoder_input_ids": batch.target_input,
+            "use_cache": False,
         }
         return marian(**inputs).logits
 

@@ -98,7 +98,26 @@ class Engine(Protocol):
         ...
 
 
-class TorchLines:
+class Logits:
+    """What every engine in torch does with logits."""
+
+    def normaliser(self, logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
+        """The logarithm of the sum of exponentials."""
+        return logits.logsumexp(-1)
+
+    def best(
+        self,
+        logits: Float[Tensor, "rows vocabulary"],
+        k: int,
+        normaliser: Float[Tensor, " rows"] | None = None,
+    ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
+        """The k largest log-probabilities of each row and their tokens."""
+        values, tokens = logits.topk(k)
+        normaliser = self.normaliser(logits) if normaliser is None else normaliser
+        return values - normaliser[:, None], tokens.int()
+
+
+class TorchLines(Logits):
     """Lines of the plain engine: keys and values in dense tensors, copied where lines go on from one another."""
 
     # Slots that are no longer asked for are dropped when they are more than this share of those held.
@@ -152,21 +171,6 @@ class TorchLines:
             )
         logits = self._advance(tokens, parents)
         return (logits if whole else logits[torch.from_numpy(rows).to(logits.device)]).flatten(0, 1)
-
-    def normaliser(self, logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
-        """The logarithm of the sum of exponentials."""
-        return logits.logsumexp(-1)
-
-    def best(
-        self,
-        logits: Float[Tensor, "rows vocabulary"],
-        k: int,
-        normaliser: Float[Tensor, " rows"] | None = None,
-    ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-        """The k largest log-probabilities of each row and their tokens."""
-        values, tokens = logits.topk(k)
-        normaliser = self.normaliser(logits) if normaliser is None else normaliser
-        return values - normaliser[:, None], tokens.int()
 
     def close(self) -> None:
         """Forget everything."""

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams
+from transduce.decoding.engine import Logits
 from transduce.kernels import beams as choice
 from transduce.kernels import decode
 from transduce.model.attention import MultiHeadAttention
@@ -88,7 +89,7 @@ class _Encoder(NamedTuple):
     encode: Callable[[], Tensor]
 
 
-class GraphLines:
+class GraphLines(Logits):
     """Caches of fixed shapes: keys and values are written once and found again through each line's ancestry."""
 
     def __init__(self, engine: GraphEngine, key: Key):
@@ -195,10 +196,6 @@ class GraphLines:
             return logits.flatten(0, 1)
         return logits[torch.from_numpy(slots).to(logits.device)].flatten(0, 1)
 
-    def normaliser(self, logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
-        """The logarithm of the sum of exponentials."""
-        return logits.logsumexp(-1)
-
     def best(
         self,
         logits: Float[Tensor, "rows vocabulary"],
@@ -206,10 +203,7 @@ class GraphLines:
         normaliser: Float[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
         """The k largest log-probabilities of each row and their tokens."""
-        if normaliser is None:
-            return choice.best(logits, k)
-        values, tokens = logits.topk(k)
-        return values - normaliser[:, None], tokens.int()
+        return choice.best(logits, k) if normaliser is None else super().best(logits, k, normaliser)
 
     @torch.inference_mode()
     def beams_for(self, config: SearchConfig) -> Beams:

@@ -63,6 +63,22 @@ def is_kept(seed, rows, columns, head, dropout):
 
 
 @triton.jit
+def load_head(tensor, rows, inside, stride, head, width: tl.constexpr, room: tl.constexpr):
+    """One head of some rows, zeros where they are not inside."""
+    places = tl.arange(0, room)
+    here = tensor + rows.to(tl.int64)[:, None] * stride + head * width + places[None, :]
+    return tl.load(here, inside[:, None] & (places < width)[None, :], 0.0)
+
+
+@triton.jit
+def store_head(tensor, values, rows, inside, stride, head, width: tl.constexpr, room: tl.constexpr):
+    """Write one head of some rows, where they are inside."""
+    places = tl.arange(0, room)
+    here = tensor + rows.to(tl.int64)[:, None] * stride + head * width + places[None, :]
+    tl.store(here, values, inside[:, None] & (places < width)[None, :])
+
+
+@triton.jit
 def _forward_kernel(
     query,
     key,
@@ -92,22 +108,17 @@ def _forward_kernel(
     if first < end:
         step, last = tl.load(tile + 2), tl.load(tile + 3)
         rows = first + tl.arange(0, size)
-        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
-        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
         inside = rows < end
-        low = tl.load(seen + rows, mask=inside, other=0)
-        high = tl.load(seen + queries + rows, mask=inside, other=0)
-        far = rows.to(tl.int64)[:, None]
-        q = tl.load(query + far * query_stride + head * d_k + k_places[None, :], inside[:, None] & k_inside, 0.0)
+        low, high = tl.load(seen + rows, inside, 0), tl.load(seen + queries + rows, inside, 0)
+        q = load_head(query, rows, inside, query_stride, head, d_k, k_width)
         most = tl.full((size,), -float("inf"), tl.float32)
         total = tl.zeros((size,), tl.float32)
         sums = tl.zeros((size, v_width), tl.float32)
         while step < last:
             columns = step + tl.arange(0, size)
-            there = (columns < last)[:, None]
-            far_keys = columns.to(tl.int64)[:, None]
-            k = tl.load(key + far_keys * key_stride + head * d_k + k_places[None, :], there & k_inside, 0.0)
-            v = tl.load(value + far_keys * value_stride + head * d_v + v_places[None, :], there & v_inside, 0.0)
+            there = columns < last
+            k = load_head(key, columns, there, key_stride, head, d_k, k_width)
+            v = load_head(value, columns, there, value_stride, head, d_v, v_width)
             visible = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
             scores = tl.where(visible, product(q, tl.trans(k)) * scale, -float("inf"))
             new_most = tl.maximum(most, tl.max(scores, 1))
@@ -125,7 +136,7 @@ def _forward_kernel(
             weight_sums + head * queries + rows, tl.where(some, most + tl.log2(tl.where(some, total, 1.0)), 0.0), inside
         )
         result = sums / tl.where(some, total, 1.0)[:, None]
-        tl.store(output + (far * heads + head) * d_v + v_places[None, :], result, inside[:, None] & v_inside)
+        store_head(output, result, rows, inside, heads * d_v, head, d_v, v_width)
 
 
 class Heads(NamedTuple):

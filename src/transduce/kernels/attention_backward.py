@@ -16,7 +16,17 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transduce.kernels.attention import LOG2E, Heads, Tiles, is_kept, launch_with, product, split_heads
+from transduce.kernels.attention import (
+    LOG2E,
+    Heads,
+    Tiles,
+    is_kept,
+    launch_with,
+    load_head,
+    product,
+    split_heads,
+    store_head,
+)
 
 LN2 = tl.constexpr(math.log(2))
 PROGRAMS = 128  # of each head, that go through the tiles of long sentences
@@ -28,6 +38,39 @@ def _is_cut(tiles, number, many):
     there = number < many
     tile = tiles + number * 5
     return (tl.load(tile, there, 0) < tl.load(tile + 1, there, 0)) & (tl.load(tile + 4, there, 1) == 0)
+
+
+@triton.jit
+def _weights(
+    k,
+    v,
+    q,
+    g,
+    keys,
+    columns,
+    there,
+    head,
+    weight_sums,
+    seen,
+    seeds,
+    scale,
+    dropout,
+    queries,
+    drops: tl.constexpr,
+):
+    """The weights of attention, what dropout leaves of them, and their gradients: keys in rows, queries in columns."""
+    low, high = tl.load(seen + columns, there, 0), tl.load(seen + queries + columns, there, 0)
+    visible = (keys[:, None] >= low[None, :]) & (keys[:, None] < high[None, :])
+    whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
+    scores = product(k, tl.trans(q)) * scale - whole[None, :]
+    shares = tl.exp2(tl.where(visible, scores, -float("inf")))
+    changes = product(v, tl.trans(g))
+    used = shares
+    if drops:
+        kept = is_kept(tl.load(seeds), columns[None, :], keys[:, None], head, dropout)
+        changes = tl.where(kept, changes / (1 - dropout), 0.0)
+        used = tl.where(kept, shares / (1 - dropout), 0.0)
+    return shares, used, changes
 
 
 @triton.jit
@@ -57,39 +100,24 @@ def _backward_whole_kernel(
     size: tl.constexpr,
     drops: tl.constexpr,
 ):
-    # All that these queries see is here. Keys are in the rows of all this and queries in the columns.
+    # All that these queries see is here.
     head = tl.program_id(0)
     tile = tiles + tl.program_id(1) * 5
     if tl.load(tile + 4) != 0:
         rows, columns = tl.load(tile) + tl.arange(0, size), tl.load(tile + 2) + tl.arange(0, size)
         here, there = rows < tl.load(tile + 1), columns < tl.load(tile + 3)
-        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
-        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
-        far_keys, far_queries = rows.to(tl.int64)[:, None], columns.to(tl.int64)[:, None]
-        key_places = far_keys * key_stride + head * d_k + k_places[None, :]
-        value_places = far_keys * value_stride + head * d_v + v_places[None, :]
-        query_places = far_queries * query_stride + head * d_k + k_places[None, :]
-        k = tl.load(key + key_places, here[:, None] & k_inside, 0.0)
-        q = tl.load(query + query_places, there[:, None] & k_inside, 0.0)
-        v = tl.load(value + value_places, here[:, None] & v_inside, 0.0)
-        g_places = (far_queries * heads + head) * d_v + v_places[None, :]
-        g = tl.load(gradient + g_places, there[:, None] & v_inside, 0.0)
-        low, high = tl.load(seen + columns, there, 0), tl.load(seen + queries + columns, there, 0)
-        whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
-        visible = (rows[:, None] >= low[None, :]) & (rows[:, None] < high[None, :])
-        scores = product(k, tl.trans(q)) * scale - whole[None, :]
-        shares = tl.exp2(tl.where(visible, scores, -float("inf")))
-        changes = product(v, tl.trans(g))
-        used = shares
-        if drops:
-            kept = is_kept(tl.load(seeds), columns[None, :], rows[:, None], head, dropout)
-            changes = tl.where(kept, changes / (1 - dropout), 0.0)
-            used = tl.where(kept, shares / (1 - dropout), 0.0)
-        tl.store(value_gradient + value_places, product(used.to(g.dtype), g), here[:, None] & v_inside)
+        k = load_head(key, rows, here, key_stride, head, d_k, k_width)
+        q = load_head(query, columns, there, query_stride, head, d_k, k_width)
+        v = load_head(value, rows, here, value_stride, head, d_v, v_width)
+        g = load_head(gradient, columns, there, heads * d_v, head, d_v, v_width)
+        shares, used, changes = _weights(
+            k, v, q, g, rows, columns, there, head, weight_sums, seen, seeds, scale, dropout, queries, drops
+        )
+        store_head(value_gradient, product(used.to(g.dtype), g), rows, here, value_stride, head, d_v, v_width)
         common = tl.sum(shares * changes, 0)
         back = (shares * (changes - common[None, :]) * (scale * LN2)).to(q.dtype)
-        tl.store(key_gradient + key_places, product(back, q), here[:, None] & k_inside)
-        tl.store(query_gradient + query_places, product(tl.trans(back), k), there[:, None] & k_inside)
+        store_head(key_gradient, product(back, q), rows, here, key_stride, head, d_k, k_width)
+        store_head(query_gradient, product(tl.trans(back), k), columns, there, query_stride, head, d_k, k_width)
 
 
 @triton.jit
@@ -128,26 +156,20 @@ def _backward_query_kernel(
         first, end = tl.load(tile), tl.load(tile + 1)
         step, last = tl.load(tile + 2), tl.load(tile + 3)
         rows = first + tl.arange(0, size)
-        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
-        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
         inside = rows < end
-        low = tl.load(seen + rows, mask=inside, other=0)
-        high = tl.load(seen + queries + rows, mask=inside, other=0)
-        far = rows.to(tl.int64)[:, None]
-        q = tl.load(query + far * query_stride + head * d_k + k_places[None, :], inside[:, None] & k_inside, 0.0)
-        places = (far * heads + head) * d_v + v_places[None, :]
-        o = tl.load(output + places, inside[:, None] & v_inside, 0.0)
-        g = tl.load(gradient + places, inside[:, None] & v_inside, 0.0)
+        low, high = tl.load(seen + rows, inside, 0), tl.load(seen + queries + rows, inside, 0)
+        q = load_head(query, rows, inside, query_stride, head, d_k, k_width)
+        o = load_head(output, rows, inside, heads * d_v, head, d_v, v_width)
+        g = load_head(gradient, rows, inside, heads * d_v, head, d_v, v_width)
         whole = tl.load(weight_sums + head * queries + rows, inside, 0.0)
         common = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
         tl.store(shared + head * queries + rows, common, inside)
         sums = tl.zeros((size, k_width), tl.float32)
         while step < last:
             columns = step + tl.arange(0, size)
-            there = (columns < last)[:, None]
-            far_keys = columns.to(tl.int64)[:, None]
-            k = tl.load(key + far_keys * key_stride + head * d_k + k_places[None, :], there & k_inside, 0.0)
-            v = tl.load(value + far_keys * value_stride + head * d_v + v_places[None, :], there & v_inside, 0.0)
+            there = columns < last
+            k = load_head(key, columns, there, key_stride, head, d_k, k_width)
+            v = load_head(value, columns, there, value_stride, head, d_v, v_width)
             visible = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
             scores = product(q, tl.trans(k)) * scale - whole[:, None]
             shares = tl.exp2(tl.where(visible, scores, -float("inf")))
@@ -157,8 +179,7 @@ def _backward_query_kernel(
                 changes = tl.where(kept, changes / (1 - dropout), 0.0)
             sums += product((shares * (changes - common[:, None])).to(k.dtype), k)
             step += size
-        sums *= scale * LN2
-        tl.store(query_gradient + far * query_stride + head * d_k + k_places[None, :], sums, inside[:, None] & k_inside)
+        store_head(query_gradient, sums * (scale * LN2), rows, inside, query_stride, head, d_k, k_width)
         number += tl.num_programs(1)
         going = _is_cut(tiles, number, many)
 
@@ -191,7 +212,6 @@ def _backward_key_kernel(
     size: tl.constexpr,
     drops: tl.constexpr,
 ):
-    # All of this has keys in its rows and queries in its columns.
     head = tl.program_id(0)
     number = tl.program_id(1)
     going = _is_cut(tiles, number, many)
@@ -200,41 +220,25 @@ def _backward_key_kernel(
         first, end = tl.load(tile), tl.load(tile + 1)
         step, last = tl.load(tile + 2), tl.load(tile + 3)
         rows = first + tl.arange(0, size)
-        k_places, v_places = tl.arange(0, k_width), tl.arange(0, v_width)
-        k_inside, v_inside = (k_places < d_k)[None, :], (v_places < d_v)[None, :]
-        inside = (rows < end)[:, None]
-        far = rows.to(tl.int64)[:, None]
-        k = tl.load(key + far * key_stride + head * d_k + k_places[None, :], inside & k_inside, 0.0)
-        v = tl.load(value + far * value_stride + head * d_v + v_places[None, :], inside & v_inside, 0.0)
+        here = rows < end
+        k = load_head(key, rows, here, key_stride, head, d_k, k_width)
+        v = load_head(value, rows, here, value_stride, head, d_v, v_width)
         k_sums = tl.zeros((size, k_width), tl.float32)
         v_sums = tl.zeros((size, v_width), tl.float32)
         while step < last:
             columns = step + tl.arange(0, size)
             there = columns < last
-            far_queries = columns.to(tl.int64)[:, None]
-            q_places = far_queries * query_stride + head * d_k + k_places[None, :]
-            q = tl.load(query + q_places, there[:, None] & k_inside, 0.0)
-            g_places = (far_queries * heads + head) * d_v + v_places[None, :]
-            g = tl.load(gradient + g_places, there[:, None] & v_inside, 0.0)
-            low = tl.load(seen + columns, there, 0)
-            high = tl.load(seen + queries + columns, there, 0)
-            whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
-            visible = (rows[:, None] >= low[None, :]) & (rows[:, None] < high[None, :])
-            scores = product(k, tl.trans(q)) * scale - whole[None, :]
-            shares = tl.exp2(tl.where(visible, scores, -float("inf")))
-            changes = product(v, tl.trans(g))
-            if drops:
-                kept = is_kept(tl.load(seeds), columns[None, :], rows[:, None], head, dropout)
-                changes = tl.where(kept, changes / (1 - dropout), 0.0)
-                v_sums += product(tl.where(kept, shares / (1 - dropout), 0.0).to(g.dtype), g)
-            else:
-                v_sums += product(shares.to(g.dtype), g)
+            q = load_head(query, columns, there, query_stride, head, d_k, k_width)
+            g = load_head(gradient, columns, there, heads * d_v, head, d_v, v_width)
+            shares, used, changes = _weights(
+                k, v, q, g, rows, columns, there, head, weight_sums, seen, seeds, scale, dropout, queries, drops
+            )
+            v_sums += product(used.to(g.dtype), g)
             common = tl.load(shared + head * queries + columns, there, 0.0)
             k_sums += product((shares * (changes - common[None, :])).to(q.dtype), q)
             step += size
-        k_sums *= scale * LN2
-        tl.store(key_gradient + far * key_stride + head * d_k + k_places[None, :], k_sums, inside & k_inside)
-        tl.store(value_gradient + far * value_stride + head * d_v + v_places[None, :], v_sums, inside & v_inside)
+        store_head(key_gradient, k_sums * (scale * LN2), rows, here, key_stride, head, d_k, k_width)
+        store_head(value_gradient, v_sums, rows, here, value_stride, head, d_v, v_width)
         number += tl.num_programs(1)
         going = _is_cut(tiles, number, many)
 
