@@ -98,6 +98,21 @@ def test_in_half_precision_gradients_are_near_and_in_float32():
         assert error < 2 * usual + 0.02 * size, name
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_in_half_precision_give_states_near_the_exact_ones(kind: str):
+    torch.manual_seed(5)
+    model = Transformer(KINDS[kind]).eval()
+    batch = make_batch([(3, 5), (17, 12), (9, 1)])
+    rows = batch.source, batch.source_offsets, batch.target_input, batch.target_offsets
+    with torch.inference_mode():
+        expected = model.states(*rows)[: batch.target_tokens]
+        model.half()
+        with our_kernels():
+            found = model.states(*rows, longest=(20, 20), tiles=batch.tile().tiles)[: batch.target_tokens]
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.02)
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_dropout_is_drawn_from_the_seed(norm: str):
     config = replace(SMALL, dropout=0.3, attention_dropout=0.3, norm=norm)

@@ -19,7 +19,7 @@ from transduce.text.shards import DataSet
 from transduce.text.subwords import BEGIN, END, PAD
 from transduce.training import validate as validation
 from transduce.training.loss import Objective
-from transduce.training.validate import DevScores, validate
+from transduce.training.validate import DevScores, Validator
 
 EXTRA, SMOOTHING = 7, 0.2
 
@@ -75,7 +75,7 @@ def model(held: DataSet, config: Config) -> Transformer:
 
 
 def score(model: Transformer, held: DataSet, config: Config) -> DevScores:
-    scores = validate(model, held, config, nullcontext())
+    scores = Validator(held, config, nullcontext())(model)
     assert scores is not None
     return scores
 
@@ -186,7 +186,7 @@ def test_the_model_is_left_as_it_was(
 
 def test_half_precision_is_near(model: Transformer, held: DataSet, config: Config):
     expected = score(model, held, config)
-    found = validate(deepcopy(model).float(), held, config, torch.autocast("cpu", torch.bfloat16))
+    found = Validator(held, config, torch.autocast("cpu", torch.bfloat16))(deepcopy(model).float())
     assert found is not None
     assert found.plain != pytest.approx(expected.plain, rel=1e-6)
     assert found.plain == pytest.approx(expected.plain, rel=0.02)
@@ -198,4 +198,4 @@ def test_without_a_dev_set_there_are_no_scores(model: Transformer, held: DataSet
     splits = held.manifest["splits"]
     for changed in ({"train": splits["train"]}, {**splits, "dev": {**splits["dev"], "pairs": 0, "shards": []}}):
         bare = DataSet(held.folder, {**held.manifest, "splits": changed})
-        assert validate(model, bare, config, nullcontext()) is None
+        assert Validator(bare, config, nullcontext())(model) is None

@@ -167,9 +167,8 @@ class Transformer(nn.Module):
         if longest is not None and self.config.positions != "learned" and can_fuse(embedding.weight):
             from transduce.kernels.embedding import embed
 
-            # Sums that are never normed but at the end are kept exact.
-            exact = self.config.norm == "pre"
-            dtype = torch.float32 if exact else compute_dtype(embedding.weight)
+            # Sums that are never normed but at the end are kept as exact as the weights.
+            dtype = embedding.weight.dtype if self.config.norm == "pre" else compute_dtype(embedding.weight)
             dropout = self.dropout.p if self.training else 0.0
             return embed(tokens, embedding.weight, positions, self._table(longest), dropout, dtype)
         x = embedding(tokens) * self.config.d_model**0.5

@@ -41,7 +41,8 @@ class CapturedStep:
         torch.manual_seed(seed)
         if self.warm and self.graph is None:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            # Meanwhile the loader's thread goes on finding memory, which would spoil a capture of all threads.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.numbers = self._compute()
             self.graph = graph
         if self.graph is not None:

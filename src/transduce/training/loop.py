@@ -23,7 +23,7 @@ from transduce.training.live import Live
 from transduce.training.meter import Meter, Seen
 from transduce.training.metrics import DevMetrics, MetricsFile
 from transduce.training.stopping import Limits, Signals, describe_signal
-from transduce.training.validate import DevScores, validate
+from transduce.training.validate import DevScores, Validator
 
 
 @dataclass
@@ -50,6 +50,7 @@ class Run:
     def __post_init__(self) -> None:
         self.earlier = self.state.seconds
         self.checkpoints = Checkpoints(self.folder)
+        self.validator = Validator(self.data, self.config, self.autocast)
 
 
 def train(run: Run) -> str:
@@ -131,7 +132,8 @@ def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
 
 
 def _forget(run: Run) -> None:
-    """Give back the memory of a step that did not fit."""
+    """Give back the memory of a step that did not fit, and what is kept for validation."""
+    run.validator.forget()
     run.state.optimiser.adam.zero_grad(set_to_none=True)
     if run.processes.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -275,7 +277,7 @@ def score(run: Run, weights: dict[str, Tensor] | None) -> DevScores | None:
         model = Transformer(run.config.model).to(run.processes.device)
         for name, weight in model.named_parameters():
             put(weight, weights[name])
-    return validate(model, run.data, run.config, run.autocast)
+    return run.validator(model)
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
