@@ -1,0 +1,220 @@
+"""What recipes are made of: prepare, train, translate, score. Each step is timed and written to results.json at once.
+
+A recipe that was stopped goes on when it is started again: what stands in results.json is not done twice.
+"""
+
+import argparse
+import html
+import json
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce import strict
+from transduce.config import Config
+from transduce.decoding.run import Job, run_job
+from transduce.disk import describe_file, write_json
+from transduce.errors import DataError, TransduceError, UsageError
+from transduce.scoring.findings import ScoreRequest
+from transduce.scoring.score import score
+from transduce.scoring.show import show_scores, to_dict
+from transduce.scoring.texts import read_lines
+from transduce.strict import FromFlag
+from transduce.text.corpus import COMPRESSED
+from transduce.text.inputs import PrepareConfig
+from transduce.text.prepare import prepare
+from transduce.text.report import show_report
+from transduce.training.metrics import read_metrics
+from transduce.training.run import Request, run_training
+from transduce.version import __version__
+
+Found = dict[str, Any]
+BEGIN = time.monotonic() - time.process_time()  # imports are part of the time a recipe takes
+
+
+class Arguments(argparse.ArgumentParser):
+    """The arguments of a recipe; its docstring is the help."""
+
+    def __init__(self, text: str | None, subwords: int):
+        super().__init__(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.add_argument("data", type=Path, metavar="DATA", help="folder of the text")
+        self.add_argument("--out", type=Path, required=True, help="folder for all that is made")
+        self.add_argument("--subwords", type=int, default=subwords, help="size of the vocabulary (default %(default)s)")
+        self.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="train with other settings")
+
+
+class Recipe:
+    """A result in the making: `out` gets everything that is made, and results.json what it took and what came out."""
+
+    def __init__(self, given: argparse.Namespace):
+        self.out: Path = given.out
+        self.file = self.out / "results.json"
+        self.changes: dict[str, dict[str, FromFlag]] = {}
+        for change in given.set:
+            key, _, value = change.partition("=")
+            section, _, name = key.partition(".")
+            self.changes.setdefault(section, {})[name.replace("-", "_")] = FromFlag(value)
+        settings = {name: value for name, value in vars(given).items() if name not in ("data", "out")}
+        self.found: Found = {
+            "recipe": Path(sys.argv[0]).stem,
+            "settings": settings,
+            "commit": find_commit(),
+            "transduce": __version__,
+            "machine": describe_machine(),
+            "files": {},
+            "steps": {},
+            "seconds": 0.0,
+        }
+        if self.file.exists():
+            known = json.loads(self.file.read_text())
+            if known["settings"] != settings:
+                raise UsageError(f"{self.file}: was made with {known['settings']}; give another --out")
+            self.found |= {name: known[name] for name in ("files", "steps", "seconds")}
+        self.earlier = self.found["seconds"]
+        self.out.mkdir(parents=True, exist_ok=True)
+
+    def step(self, name: str, work: Callable[[], Found]) -> Found:
+        """Do a step, unless it was done, and write down what it found and how long it took."""
+        steps: dict[str, Found] = self.found["steps"]
+        if name not in steps:
+            print(f"── {name}", file=sys.stderr)
+            begin = time.monotonic()
+            found = work()
+            now = time.monotonic()
+            self.found["seconds"] = round(self.earlier + now - BEGIN, 2)
+            steps[name] = {**found, "seconds": round(now - begin, 2), "seconds_until_here": self.found["seconds"]}
+            write_json(self.file, self.found)
+        return steps[name]
+
+    def read(self, *paths: Path) -> None:
+        """Write down which files were used, with their checksums."""
+        self.found["files"] |= {path.name: describe_file(path) for path in paths}
+
+    def prepare(self, name: str, **settings: Any) -> Path:
+        """Make a data set."""
+        folder = self.out / name
+        config = PrepareConfig(**settings)
+
+        def work() -> Found:
+            roles = ("source", "target", "dev_source", "dev_target", "test_source", "test_target")
+            paths = [path for role in roles for path in getattr(config, role)]
+            self.read(*(path for path in paths if not path.is_relative_to(self.out)))
+            data, made = prepare(folder, config)
+            if made:
+                show_report(data.report(), sys.stderr)
+            split = data.manifest["splits"]["train"]
+            return {key: split[key] for key in ("pairs", "source_tokens", "target_tokens")}
+
+        self.step(f"prepare {name}", work)
+        return folder
+
+    def train(self, name: str, data: Path, config: Config) -> Path:
+        """Train a model; go on with it if it was begun."""
+        run = self.out / name
+        config = strict.apply(config, self.changes, "--set")
+
+        def work() -> Found:
+            outcome = run_training(Request(data=data, out=run, config=config, resume=True))
+            if outcome.exit_code:
+                sys.exit(outcome.exit_code)
+            for title, text in outcome.summary:
+                print(f"{title}: {text}", file=sys.stderr)
+            metrics, _ = read_metrics(run / "metrics.jsonl")
+            return {
+                "steps": metrics[-1].step,
+                "tokens": metrics[-1].tokens,
+                "summary": dict(outcome.summary),
+                "config": strict.to_dict(config),
+            }
+
+        self.step(f"train {name}", work)
+        return run
+
+    def translate(self, name: str, runs: Path | Sequence[Path], source: Path, **search: Any) -> Path:
+        """Translate a file."""
+        out = self.out / name
+
+        def work() -> Found:
+            out.unlink(missing_ok=True)
+            job = {"json": False, "json_input": False, "prefix": "", "require": (), "forbid": ()}
+            place = {"device": "auto", "precision": "auto", "threads": None, "engine": "auto"}
+            models = [runs] if isinstance(runs, Path) else list(runs)
+            run_job(Job(models=models, input=source, out=out, settings=search, **job, **place))
+            return {"lines": len(read_lines(out)), "search": search}
+
+        self.step(f"translate {name}", work)
+        return out
+
+    def score(self, name: str, translations: Path, reference: Path, *, language: str, lowercase: bool = False) -> float:
+        """Score translations; returns their sacreBLEU."""
+
+        def work() -> Found:
+            request = ScoreRequest(
+                systems=(translations,), references=(reference,), language=language, lowercase=lowercase
+            )
+            report = score(request)
+            show_scores(report, sys.stderr)
+            return to_dict(report)["systems"][0]["scores"]
+
+        found = self.step(f"score {name}", work)
+        return found["bleu"]["value"]
+
+    def finish(self) -> None:
+        """Say where everything is."""
+        print(f"{self.file}: {self.found['seconds']:,.0f} s in all", file=sys.stderr)
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a recipe; a person's mistake is answered with what to do."""
+    try:
+        main()
+    except TransduceError as error:
+        sys.exit("\n".join(f"error: {line}" for line in str(error).splitlines()))
+
+
+def find_text(folder: Path, name: str) -> Path:
+    """A file of a folder by its name, packed or not."""
+    for end in ("", *COMPRESSED):
+        if (path := folder / f"{name}{end}").exists():
+            return path
+    raise DataError(f"{folder}: has no {name}, nor one packed as {', '.join(COMPRESSED)}")
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> Path:
+    """Write a file of sentences."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def read_sgm(path: Path) -> list[str]:
+    """The sentences of a WMT test set as it is distributed."""
+    found = re.findall(r"<seg[^>]*>(.*?)</seg>", path.read_text(encoding="utf-8"), re.DOTALL | re.IGNORECASE)
+    if not found:
+        raise DataError(f"{path}: has no <seg>; it should be a test set as SGML")
+    return [" ".join(html.unescape(segment).split()) for segment in found]
+
+
+def find_commit() -> str:
+    """The commit of this checkout, and whether files were changed since."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    commit = git("rev-parse", "HEAD") or "unknown"
+    return f"{commit} with changes" if git("status", "--porcelain", "--untracked-files=no") else commit
+
+
+def describe_machine() -> Found:
+    """What computes."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"gpu": gpu, "cpu": platform.processor() or platform.machine(), "torch": torch.__version__}

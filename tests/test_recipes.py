@@ -1,0 +1,179 @@
+"""Recipes go from raw files to scores on small text: what they write down is true, and nothing is done twice."""
+
+import hashlib
+import json
+import lzma
+import runpy
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.text.numbers import corpus
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+SMALL = [
+    *("model.layers=1", "model.d-model=16", "model.d-ff=32", "model.heads=2", "batch.source-tokens=512"),
+    *(
+        "batch.target-tokens=512",
+        "batch.parts=1",
+        "training.steps=6",
+        "training.warmup-steps=2",
+        "training.checkpoint-steps=3",
+    ),
+    *("training.bleu-sentences=10", "search.max-tokens=6", "search.beam=2"),
+]
+TRAIN, DEV, TEST = 240, 12, 12
+
+
+@pytest.fixture(autouse=True)
+def recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(RECIPES))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> None:
+    """Run a recipe as its command does."""
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+    runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
+
+
+def write(folder: Path, name: str, languages: tuple[str, str], split: str, first: int, many: int) -> None:
+    """Some pairs of the built-in corpus as two files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs = corpus(split, first + many)[first:]  # pyright: ignore[reportArgumentType]
+    for side, language in enumerate(languages):
+        text = "".join(f"{pair[side].capitalize()}\n" for pair in pairs)
+        (folder / f"{name}.{language}").write_text(text)
+
+
+def results(out: Path) -> dict[str, Any]:
+    return json.loads((out / "results.json").read_text())
+
+
+def check_score(found: dict[str, Any], name: str, said: Path, reference: Path, *, lowercase: bool = False) -> None:
+    """The score that was written down is that of the files."""
+    expected = sacrebleu.BLEU(lowercase=lowercase)
+    lines = said.read_text().splitlines(), [reference.read_text().splitlines()]
+    assert len(lines[0]) == TEST
+    assert found["steps"][f"score {name}"]["bleu"]["value"] == expected.corpus_score(*lines).score
+    assert found["steps"][f"score {name}"]["bleu"]["signature"] == str(expected.get_signature())
+
+
+@pytest.mark.parametrize("teachers", [0, 1])
+def test_multi30k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, teachers: int):
+    data, out = tmp_path / "text", tmp_path / "out"
+    write(data, "train", ("en", "fr"), "train", 0, TRAIN)
+    write(data, "val", ("en", "fr"), "dev", 0, DEV)
+    write(data, "test_2016_flickr", ("en", "fr"), "test", 0, TEST)
+    packed = lzma.compress((data / "train.fr").read_bytes())
+    (data / "train.fr").unlink()
+    (data / "train.fr.xz").write_bytes(packed)
+    flags = ["--to", "fr", "--subwords", "320", "--teachers", str(teachers)]
+    run(monkeypatch, "multi30k", str(data), "--out", str(out), *flags, "--set", *SMALL)
+    found = results(out)
+    assert found["recipe"] == "multi30k"
+    assert found["files"]["train.fr.xz"]["sha256"] == hashlib.sha256(packed).hexdigest()
+    assert set(found["files"]) == {path.name for path in data.iterdir()}
+    assert found["steps"]["train run"]["config"]["model"]["d_model"] == 16
+    assert found["steps"]["train run"]["steps"] == 6
+    check_score(found, "val", out / "val.fr", data / "val.fr", lowercase=True)
+    check_score(found, "test_2016_flickr", out / "test_2016_flickr.fr", data / "test_2016_flickr.fr", lowercase=True)
+    pairs = {name: step["pairs"] for name, step in found["steps"].items() if name.startswith("prepare")}
+    if teachers:
+        assert pairs["prepare diverse"] > pairs["prepare data"] == pairs["prepare back"]
+        assert len((out / "text" / "diverse.en").read_text().splitlines()) == 3 * TRAIN
+    else:
+        assert pairs.keys() == {"prepare data"}
+    # Again: nothing is done, nothing changes; with other settings it is refused.
+    run(monkeypatch, "multi30k", str(data), "--out", str(out), *flags, "--set", *SMALL)
+    assert results(out) == found
+    with pytest.raises(SystemExit, match="give another --out"):
+        run(monkeypatch, "multi30k", str(data), "--out", str(out), *flags, "--set", *SMALL, "training.steps=7")
+
+
+def write_pool(folder: Path, languages: tuple[str, str]) -> None:
+    write(folder, "first", languages, "train", 0, TRAIN // 2)
+    write(folder, "second", languages, "train", TRAIN // 2, TRAIN // 2)
+    write(folder, "newstest2013", languages, "dev", 0, DEV)
+    write(folder, "newstest2014", languages, "test", 0, TEST)
+
+
+@pytest.mark.parametrize(("recipe", "training", "reverse"), [("en-de", "paper", True), ("en-fr", "modern", False)])
+def test_a_pool_of_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, training: str, reverse: bool):
+    data, out, other = tmp_path / "text", tmp_path / "out", recipe[-2:]
+    write_pool(data, ("en", other))
+    flags = ["--training", training, "--subwords", "320", *["--reverse"] * reverse]
+    run(monkeypatch, recipe, str(data), "--out", str(out), *flags, "--set", *SMALL)
+    found = results(out)
+    target = "en" if reverse else other
+    assert set(found["files"]) == {path.name for path in data.iterdir()}
+    assert found["steps"]["prepare data"]["pairs"] > 0.9 * TRAIN
+    schedule = found["steps"]["train run"]["config"]["training"]["schedule"]
+    assert schedule == ("inverse-sqrt" if training == "paper" else "linear")
+    check_score(found, "newstest2014", out / f"newstest2014.{target}", data / f"newstest2014.{target}")
+    assert found["seconds"] >= sum(step["seconds"] for step in found["steps"].values())
+
+
+@pytest.mark.parametrize(("other", "size"), [("de", "base"), ("fr", "big")])
+def test_wmt14(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, size: str):
+    """The files as WMT distributes them: corpora in folders, test sets as SGML."""
+    data, out = tmp_path / "text", tmp_path / "out"
+    corpora = [f"europarl-v7.{other}-en", f"commoncrawl.{other}-en", f"news-commentary-v9.{other}-en"]
+    corpora += ["undoc.2000.fr-en", "giga-fren.release2.fixed"] if other == "fr" else []
+    for number, name in enumerate(corpora):
+        write(data / "training", name, ("en", other), "train", 60 * number, 60)
+    write(data / "dev", "newstest2013", ("en", other), "dev", 0, DEV)
+    write(data / "plain", "newstest2014", ("en", other), "test", 0, TEST)
+    (data / "test-full").mkdir()
+    for role, language in (("src", "en"), ("ref", other)):
+        lines = (data / "plain" / f"newstest2014.{language}").read_text().splitlines()
+        lines[0] += " & co <x>"
+        segments = "\n".join(f'<seg id="{i}">{escape(line)}</seg>' for i, line in enumerate(lines, 1))
+        name = f"newstest2014-{other}en-{role}.{language}.sgm"
+        (data / "test-full" / name).write_text(f'<srcset setid="newstest2014">\n<doc>\n{segments}\n</doc>\n</srcset>\n')
+        (data / "plain" / f"newstest2014.{language}").unlink()
+    flags = ["--size", size, "--subwords", "320", "--set", *SMALL]
+    run(monkeypatch, f"wmt14-en-{other}", str(data), "--out", str(out), *flags)
+    found = results(out)
+    reference = out / "text" / f"newstest2014.{other}"
+    assert reference.read_text().splitlines()[0].endswith(" & co <x>")
+    check_score(found, "newstest2014", out / f"newstest2014.{other}", reference)
+    assert {f"newstest2014-{other}en-src.en.sgm", f"{corpora[0]}.en", "newstest2013.en"} <= set(found["files"])
+    paper = found["steps"]["train run"]["config"]["training"]
+    assert paper["average_checkpoints"] == {"base": 5, "big": 20}[size]
+    (data / "training" / f"{corpora[1]}.{other}").unlink()
+    with pytest.raises(SystemExit, match=rf"has {corpora[1]}\.{other}"):
+        run(monkeypatch, f"wmt14-en-{other}", str(data), "--out", str(tmp_path / "new"), *flags)
+
+
+def test_table3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    data, out = tmp_path / "text", tmp_path / "out"
+    write_pool(data, ("en", "de"))
+    flags = [str(data), "--out", str(out), "--every", "2", "--subwords", "320"]
+    small = [change for change in SMALL if not change.startswith("model.heads")]
+    for rows in (["base", "A-heads-4"], ["B-d_k-16"]):
+        run(monkeypatch, "table3", *flags, "--rows", *rows, "--set", *small)
+    found = json.loads((out / "table3.json").read_text())
+    assert [row["row"] for row in found["rows"]] == ["base", "A-heads-4", "B-d_k-16"]
+    assert results(out)["steps"]["prepare data"]["pairs"] <= TRAIN // 2
+    heads = {row: results(out)["steps"][f"train {row}"]["config"]["model"]["heads"] for row in ("base", "A-heads-4")}
+    assert heads == {"base": 8, "A-heads-4": 4}
+    shown = capsys.readouterr().out
+    assert f"{found['rows'][0]['perplexity']:.2f}" in shown
+    assert "B-d_k-16" in shown
+
+
+@given(st.lists(st.integers(0, 1000), min_size=3, max_size=20, unique=True), st.randoms())
+def test_rank_correlation(values: list[int], random: Any):
+    rank_correlation = runpy.run_path(str(RECIPES / "table3.py"))["rank_correlation"]
+    shuffled = random.sample(values, len(values))
+    ranks = [sorted(values).index(value) for value in values], [sorted(values).index(value) for value in shuffled]
+    squares = sum((a - b) ** 2 for a, b in zip(*ranks))
+    many = len(values)
+    assert rank_correlation(values, shuffled) == pytest.approx(1 - 6 * squares / (many * (many**2 - 1)))
+    assert rank_correlation([1.0, 2.0, 2.0, 3.0], [1.0, 2.0, 2.0, 3.0]) == pytest.approx(1)
