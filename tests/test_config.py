@@ -56,6 +56,7 @@ def test_the_defaults_are_the_papers_base_model():
             "epsilon": 1e-9,
             "clip": None,
             "label_smoothing": 0.1,
+            "agreement": 0.0,
             "accumulate": 1,
             "precision": "auto",
             "sharded": False,

@@ -178,6 +178,8 @@ class TrainingConfig(Settings):
     """largest gradient norm; larger ones are scaled down to it; the paper has no such limit"""
     label_smoothing: float = 0.1
     """share of the target's probability spread over the vocabulary (section 5.4)"""
+    agreement: float = 0.0
+    """how strongly two passes with different dropout must agree (R-Drop, Liang et al. 2021); each step takes both"""
     accumulate: int = 1
     """pieces that each process computes its batch in, one after another, to need less memory"""
     precision: Literal["auto", "float32", "bf16"] = "auto"
@@ -210,7 +212,7 @@ class TrainingConfig(Settings):
         yield from self.at_least(1, "average_checkpoints", "checkpoint_steps", "keep_best")
         yield from self.fraction("beta1", "beta2", "label_smoothing", "average_decay")
         yield from self.above(0, "epsilon", "checkpoint_minutes", "peak_rate", "clip")
-        yield from self.at_least(0, "seed", "bleu_sentences")
+        yield from self.at_least(0, "seed", "bleu_sentences", "agreement")
         if self.checkpoint_minutes is None and self.checkpoint_steps is None:
             yield "training.checkpoint_minutes and training.checkpoint_steps are both off; give one of them"
         if self.best_by == "bleu" and self.bleu_sentences == 0:

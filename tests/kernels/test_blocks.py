@@ -82,6 +82,31 @@ def test_losses_and_gradients(kind: str, tiled: bool):
         torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=2e-5)
 
 
+def test_two_passes_that_are_to_agree():
+    torch.manual_seed(1)
+    config = replace(SMALL, dropout=0.3)
+    batch = make_batch([(3, 5), (17, 12), (9, 1)])
+    exact = Objective(Transformer(replace(config, dropout=0.0)), 0.1, (20, 20), agreement=4.0)
+    expected, gradients = learn(exact, batch)  # passes without dropout agree
+    alone = Objective(exact.model, 0.1, (20, 20))
+    torch.testing.assert_close(expected, learn(alone, batch)[0])
+    with our_kernels():
+        found, ours = learn(exact, batch)
+        torch.testing.assert_close(found, expected)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=2e-5)
+        dropping = Objective(Transformer(config), 0.1, (20, 20), agreement=4.0)
+        torch.manual_seed(3)
+        both, _ = learn(dropping, batch)
+        dropping.agreement = 1e-9
+        torch.manual_seed(3)
+        either, _ = learn(dropping, batch)
+        assert both[1] == either[1]
+        assert both[0] > either[0]
+        dropping.eval()
+        torch.testing.assert_close(dropping.measure(batch), Objective(dropping.model, 0.1, (20, 20)).measure(batch))
+
+
 def test_in_half_precision_gradients_are_near_and_in_float32():
     torch.manual_seed(2)
     objective = Objective(Transformer(SMALL), 0.1, (20, 20))

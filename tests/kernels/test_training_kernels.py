@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from transduce.kernels import agreement, residual
 from transduce.kernels import loss as loss_module
-from transduce.kernels import residual
 from transduce.kernels.embedding import embed
 from transduce.kernels.loss import projected_loss
 from transduce.kernels.products import Rounding, in_float32, rounded
@@ -15,7 +15,7 @@ from transduce.kernels.residual import Dropout, Norm, draw_seed
 from transduce.kernels.rotary import turn_heads
 from transduce.kernels.sums import add_up
 from transduce.model.positions import rotate, rotations
-from transduce.training.loss import smoothed_loss
+from transduce.training.loss import agreeing_loss, smoothed_loss
 
 CPU = torch.device("cpu")
 SIZES = [(1, 16), (5, 24), (37, 96), (13, 130)]
@@ -129,6 +129,34 @@ def test_projected_loss(monkeypatch: pytest.MonkeyPatch, tokens: int, vocabulary
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     with torch.no_grad():
         torch.testing.assert_close(projected_loss(states, weight, targets, smoothing, 0), expected)
+
+
+@pytest.mark.parametrize("share", [1 / 64, 2 * 70 * 4 * 4 / 2**32, 0.0])
+@pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 10), (9, 70), (5, 64)])
+@pytest.mark.parametrize(("smoothing", "strength"), [(0.0, 0.0), (0.1, 5.0)])
+def test_agreeing_loss(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, vocabulary: int, smoothing: float, strength: float, share: float
+):
+    monkeypatch.setattr(agreement, "BLOCK", 32)
+    monkeypatch.setattr(loss_module, "SHARE", share)
+    torch.manual_seed(6)
+    inputs = leaves((tokens, 12), (tokens, 12), (vocabulary, 12))
+    states, others, weight = inputs
+    targets = torch.randint(0, vocabulary, (tokens,))
+    targets[-1] = 0  # padding
+    expected = torch.stack(agreeing_loss(states @ weight.T, others @ weight.T, targets, smoothing, strength))
+    (expected[0] * 0.5).backward()
+    gradients = [leaf.grad for leaf in inputs]
+    for leaf in inputs:
+        leaf.grad = None
+    found = agreement.agreeing_loss(states, others, weight, targets, smoothing, strength, 0)
+    torch.testing.assert_close(found, expected)
+    (found[0] * 0.5).backward()
+    for leaf, gradient in zip(inputs, gradients):
+        torch.testing.assert_close(leaf.grad, gradient, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        again = agreement.agreeing_loss(states, others, weight, targets, smoothing, strength, 0)
+    torch.testing.assert_close(again, expected)
 
 
 def test_logits_far_from_zero_have_a_loss():

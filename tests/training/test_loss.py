@@ -14,7 +14,7 @@ from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch, Batches
 from transduce.text.shards import DataSet
 from transduce.text.subwords import PAD
-from transduce.training.loss import Objective, smoothed_loss
+from transduce.training.loss import Objective, agreeing_loss, smoothed_loss
 
 VOCABULARY = 29
 SMOOTHINGS = [0.0, 0.01, 0.1, 0.2, 0.5, 0.9, 0.999]
@@ -46,6 +46,26 @@ def test_both_sums_and_their_gradients_are_torchs(smoothing: float, dtype: torch
         # In half precision both are rounded once, at the end.
         torch.testing.assert_close(*gradients, rtol=1e-4 if dtype == torch.float32 else 0.01, atol=1e-6)
         assert torch.equal(gradients[0][40:], torch.zeros_like(gradients[0][40:]))
+
+
+@pytest.mark.parametrize("strength", [0.0, 5.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_two_passes_that_are_to_agree(smoothing: float, strength: float):
+    """R-Drop: half of both cross-entropies and of α times the mean of both divergences, by torch's own."""
+    logits, targets = draw()
+    others = (logits.detach() + 0.5 * torch.randn_like(logits)).requires_grad_()
+    found = agreeing_loss(logits, others, targets, smoothing, strength)
+    logs = [some.log_softmax(-1)[:40] for some in (logits, others)]
+    divergences = [functional.kl_div(logs[1 - i], logs[i], log_target=True, reduction="sum") for i in range(2)]
+    entropies = reference(logits, targets, smoothing) + reference(others, targets, smoothing)
+    expected = entropies + strength * (divergences[0] + divergences[1]) / 2
+    torch.testing.assert_close(found[0], expected / 2)
+    torch.testing.assert_close(found[1], (reference(logits, targets, 0.0) + reference(others, targets, 0.0)) / 2)
+    for some in (logits, others):
+        gradients = [torch.autograd.grad(loss, some, retain_graph=True)[0] for loss in (found[0], expected / 2)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+    same = agreeing_loss(logits, logits, targets, smoothing, strength)
+    torch.testing.assert_close(same, smoothed_loss(logits, targets, smoothing))
 
 
 def test_without_smoothing_both_are_the_same():

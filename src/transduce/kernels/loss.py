@@ -100,19 +100,23 @@ def softmax_losses(
     return losses
 
 
-def _most_bytes(device: torch.device) -> int:
-    """What logits may take."""
+def room_for_logits(
+    states: Float[Tensor, "rows d_model"], matrix: Float[Tensor, "vocabulary d_model"], among: int = 1
+) -> Float[Tensor, "some vocabulary"]:
+    """Memory for the logits of some rows: as many as fit, where there are so many such rooms."""
+    device = states.device
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 32
-    return int(SHARE * total)
+    stride = -(-len(matrix) // ALIGNED) * ALIGNED
+    each = max(1, min(len(states), int(SHARE * total) // (among * matrix.element_size() * stride)))
+    return states.new_empty(each, stride)[:, : len(matrix)]
 
 
 class _ProjectedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, padding: int) -> Tensor:
         matrix = rounded(weight, states.dtype)
-        stride = -(-len(matrix) // ALIGNED) * ALIGNED
-        each = max(1, min(len(states), _most_bytes(states.device) // (matrix.element_size() * stride)))
-        room = states.new_empty(each, stride)[:, : len(matrix)]
+        room = room_for_logits(states, matrix)
+        each = len(room)
         state_learns, weight_learns = ctx.needs_input_grad[:2]
         learns = state_learns or weight_learns
         gradients = torch.empty_like(states) if learns else None

@@ -24,12 +24,36 @@ def smoothed_loss(
     return (smoothed * real).sum(), (plain * real).sum()
 
 
+def agreeing_loss(
+    logits: Float[Tensor, "target vocabulary"],
+    others: Float[Tensor, "target vocabulary"],
+    targets: Int[Tensor, " target"],
+    label_smoothing: float,
+    strength: float,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The same for two passes with different dropout that are to agree (R-Drop, Liang et al. 2021).
+
+    The mean of their losses, and of the divergences of one from the other half the `strength`, as in equation 4 of
+    that paper divided by two.
+    """
+    one, two = (smoothed_loss(some, targets, label_smoothing) for some in (logits, others))
+    p, q = (some.float().log_softmax(-1) for some in (logits, others))
+    apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets != PAD)  # both divergences together
+    return (one[0] + two[0]) / 2 + strength / 4 * apart.sum(), (one[1] + two[1]) / 2
+
+
 class Objective(nn.Module):
     """The model together with its loss: what is wrapped for several processes, or captured."""
 
-    def __init__(self, model: Transformer, label_smoothing: float, longest: tuple[int, int] | None = None):
+    def __init__(
+        self,
+        model: Transformer,
+        label_smoothing: float,
+        longest: tuple[int, int] | None = None,
+        agreement: float = 0.0,
+    ):
         super().__init__()
-        self.model, self.label_smoothing, self.longest = model, label_smoothing, longest
+        self.model, self.label_smoothing, self.longest, self.agreement = model, label_smoothing, longest, agreement
 
     def forward(
         self,
@@ -43,11 +67,23 @@ class Objective(nn.Module):
         """Return the sums of the smoothed and the plain loss."""
         rows = source, source_offsets, target_input, target_offsets
         states = self.model.states(*rows, longest=self.longest, tiles=tiles)
+        if self.agreement and self.training:
+            others = self.model.states(*rows, longest=self.longest, tiles=tiles)
+            return self._agree(states, others, target)
         if can_fuse(states):
             from transduce.kernels.loss import projected_loss
 
             return projected_loss(states, self.model.output_weight, target, self.label_smoothing, PAD)
         return stack(smoothed_loss(self.model.project(states), target, self.label_smoothing))
+
+    def _agree(self, states: Tensor, others: Tensor, target: Tensor) -> Float[Tensor, "2"]:
+        if can_fuse(states):
+            from transduce.kernels import agreement
+
+            weight, smoothing = self.model.output_weight, self.label_smoothing
+            return agreement.agreeing_loss(states, others, weight, target, smoothing, self.agreement, PAD)
+        logits = self.model.project(states), self.model.project(others)
+        return stack(agreeing_loss(*logits, target, self.label_smoothing, self.agreement))
 
     def measure(self, batch: Batch) -> Float[Tensor, "2"]:
         """The same of a batch."""

@@ -32,8 +32,8 @@ class Seen:
 class Meter:
     """Gathers steps until it is time to look at them."""
 
-    def __init__(self, model: ModelConfig, batches: Batches, peak: float | None, world: int):
-        self.model, self.batches, self.peak, self.world = model, batches, peak, world
+    def __init__(self, model: ModelConfig, batches: Batches, peak: float | None, world: int, passes: int = 1):
+        self.model, self.batches, self.peak, self.world, self.passes = model, batches, peak, world, passes
         self.restart()
 
     def restart(self) -> None:
@@ -51,7 +51,7 @@ class Meter:
         pairs = np.concatenate(self.batches.plan(epoch).share(step, 0, 1))
         source, target = (self.batches.lengths[side][pairs].astype(float) for side in SIDES)
         squares = (float(source @ source), float(target @ target), float(source @ target))
-        self.work += training_work(self.model, int(source.sum()), int(target.sum()), squares)
+        self.work += self.passes * training_work(self.model, int(source.sum()), int(target.sum()), squares)
         self.tokens += int(source.sum() + target.sum())
         self.padded += int(len(pairs) * (source.max(initial=0) + target.max(initial=0)))
 

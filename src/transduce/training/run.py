@@ -240,7 +240,7 @@ def _set_up(
     bf16 = uses_bf16(training, processes.device)
     batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
     longest = batches.longest["source"], batches.longest["target"]
-    objective = Objective(model, training.label_smoothing, longest)
+    objective = Objective(model, training.label_smoothing, longest, training.agreement)
     wrapped = processes.wrap(objective, training.sharded)
     average = MovingAverage(model, training.average_decay) if training.average_decay else None
     state = State(model=model, optimiser=Optimiser(model, training), average=average)
@@ -288,7 +288,13 @@ def _set_up(
             objective=wrapped,
             autocast=autocast,
             limits=Limits(training, request.seconds),
-            meter=Meter(config.model, batches, peak_rate(processes.device, bf16), processes.world),
+            meter=Meter(
+                config.model,
+                batches,
+                peak_rate(processes.device, bf16),
+                processes.world,
+                passes=2 if training.agreement else 1,
+            ),
             live=live,
             files=files,
             captured=captured,
