@@ -1,0 +1,171 @@
+"""Hugging Face's Marian trained on one of our data sets: the same pairs, vocabulary, sizes, loader and minutes as ours.
+
+Its batches are those of our loader with as many tokens as ours, sentences of similar length together, padded in a
+thread beside the training; its learning rate is that of the settings given. Then it translates with `generate`.
+
+    pip install transformers
+    python benchmarks/train_marian.py RUN --data DATA --minutes 10 --source newstest2013.en --reference newstest2013.de
+
+RUN is a run of ours, whose settings are taken.
+"""
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import sacrebleu
+import torch
+from marian import make_sized
+from torch import Tensor, nn
+from torch.nn import functional
+from train_speed import autocast
+
+from transduce.config import Config
+from transduce.model.device import choose_device
+from transduce.model.saved import find_model, read_config
+from transduce.scoring.texts import read_lines
+from transduce.text.batches import Batch, Batches, Loader
+from transduce.text.shards import DataSet
+from transduce.text.subwords import BEGIN, END, PAD
+from transduce.training.run import fit_to_data
+from transduce.training.schedule import learning_rate
+
+LONGEST = 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a run or model of ours")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, required=True, help="of training, start-up not counted")
+    parser.add_argument("--source", type=Path, nargs="+", default=[], help="files to translate afterwards")
+    parser.add_argument("--reference", type=Path, nargs="+", default=[])
+    parser.add_argument("--lowercase", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("marian"), help="folder for translations and results")
+    parser.add_argument("--device", default="auto")
+    given = parser.parse_args()
+    device = choose_device(given.device)
+    data = DataSet.open(given.data)
+    config = fit_to_data(read_config(find_model(given.run)), data)
+    torch.manual_seed(config.training.seed)
+    model = make_sized(config.model, LONGEST, config.model.dropout).to(device)
+    given.out.mkdir(parents=True, exist_ok=True)
+    found = train(model, data, config, device, 60 * given.minutes)
+    for source, reference in zip(given.source, given.reference, strict=True):
+        begin = time.monotonic()
+        said = translate(model, data, read_lines(source), config, device)
+        (given.out / source.name).with_suffix(".marian").write_text("".join(f"{line}\n" for line in said))
+        metric = sacrebleu.BLEU(lowercase=given.lowercase)
+        score = metric.corpus_score(said, [read_lines(reference)]).score
+        found[source.name] = {
+            "bleu": score,
+            "signature": str(metric.get_signature()),
+            "seconds": round(time.monotonic() - begin, 1),
+        }
+        print(f"{source.name}: BLEU {score:.2f}", flush=True)
+    (given.out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def padded(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """The sentences of a batch in rectangles: source, decoder's input, target."""
+
+    def rectangle(row: Tensor, offsets: Tensor) -> Tensor:
+        bounds = offsets[: batch.sentences + 1].tolist()
+        parts = [row[first:end] for first, end in itertools.pairwise(bounds)]
+        return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=PAD).long()
+
+    return (
+        rectangle(batch.source, batch.source_offsets),
+        rectangle(batch.target_input, batch.target_offsets),
+        rectangle(batch.target, batch.target_offsets),
+    )
+
+
+def prefetched(batches: Batches, pin: bool) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
+    """Padded batches, with how many tokens they have, made while the one before is learned from."""
+
+    def make(batch: Batch) -> tuple[int, tuple[Tensor, ...]]:
+        rows = tuple(row.pin_memory() if pin else row for row in padded(batch))
+        return batch.source_tokens + batch.target_tokens, rows
+
+    with Loader(batches) as loader, ThreadPoolExecutor(1) as pool:
+        endless = iter(loader)
+        waiting = [pool.submit(make, next(endless)) for _ in range(4)]
+        while True:
+            yield waiting.pop(0).result()
+            waiting.append(pool.submit(make, next(endless)))
+
+
+def train(model: Any, data: DataSet, config: Config, device: torch.device, seconds: float) -> dict[str, Any]:
+    """Train for so long; the first steps are not counted, for they warm up the device."""
+    training = config.training
+    batches = Batches(data, replace(config.batch, parts=1, similar_lengths=True), seed=training.seed)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    adam = torch.optim.Adam(
+        weights, betas=(training.beta1, training.beta2), eps=training.epsilon, fused=device.type == "cuda"
+    )
+    model.train()
+    begin, step, tokens, lost = time.monotonic(), 0, 0, torch.zeros((), device=device)
+    for many, rows in prefetched(batches, device.type == "cuda"):
+        step += 1
+        source, target_input, target = (row.to(device, non_blocking=True) for row in rows)
+        for group in adam.param_groups:
+            group["lr"] = learning_rate(step, training, config.model.d_model)
+        with autocast(device):
+            inputs = {"input_ids": source, "attention_mask": source != PAD, "decoder_input_ids": target_input}
+            logits = model(**inputs, use_cache=False).logits
+            loss = functional.cross_entropy(
+                logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=training.label_smoothing
+            )
+        loss.backward()
+        if training.clip:
+            nn.utils.clip_grad_norm_(weights, training.clip)
+        adam.step()
+        adam.zero_grad(set_to_none=True)
+        tokens, lost = tokens + many, lost + loss.detach()
+        if step == 3:
+            begin = time.monotonic()
+        if step % 200 == 0:
+            print(f"step {step:,}: loss {float(lost) / 200:.3f}, {time.monotonic() - begin:.0f} s", flush=True)
+            lost.zero_()
+        if time.monotonic() - begin >= seconds or step >= training.steps:
+            break
+    return {"steps": step, "tokens": tokens, "seconds": round(time.monotonic() - begin, 1)}
+
+
+@torch.inference_mode()
+def translate(model: Any, data: DataSet, lines: list[str], config: Config, device: torch.device) -> list[str]:
+    """Translate with `generate` and our settings of search, sentences of similar length together."""
+    model.eval()
+    model.generation_config.update(bos_token_id=BEGIN, forced_eos_token_id=None)
+    sources = [torch.tensor([*data.subwords["source"].encode(line), END]) for line in lines]
+    order = sorted(range(len(lines)), key=lambda line: -len(sources[line]))
+    said = [""] * len(lines)
+    for first in range(0, len(order), 64):
+        some = order[first : first + 64]
+        rows = nn.utils.rnn.pad_sequence([sources[line] for line in some], batch_first=True, padding_value=PAD)
+        rows = rows.to(device)
+        with autocast(device):
+            found = model.generate(
+                rows,
+                attention_mask=rows != PAD,
+                num_beams=config.search.beam,
+                length_penalty=config.search.alpha,
+                max_new_tokens=min(LONGEST - 1, rows.shape[1] + config.search.extra_tokens),
+                bad_words_ids=[[PAD]],
+            )
+        for line, tokens in zip(some, found.tolist()):
+            kept = tokens[1:]
+            kept = kept[: kept.index(END)] if END in kept else kept
+            said[line] = data.subwords["target"].decode([token for token in kept if token != PAD])
+    return said
+
+
+if __name__ == "__main__":
+    main()
