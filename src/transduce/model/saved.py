@@ -2,7 +2,7 @@
 
     MODEL/manifest.json       what the folder holds, with checksums; written last
     MODEL/config.json         the settings, as `strict.to_dict` writes them
-    MODEL/model.safetensors   the weights in float32
+    MODEL/model.safetensors   the weights in float32, or in int8 with scales (compact.py)
     MODEL/subwords.model      or source.model and target.model
 
 A folder is written under a temporary name, synced and renamed: it is whole or not there. Nothing in it is pickled.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -27,11 +27,13 @@ from transduce import strict
 from transduce.config import Config
 from transduce.disk import describe_file, sync_file, sync_folder, write_json, write_synced
 from transduce.errors import DataError
+from transduce.model.compact import compact, expand
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import Subwords
 from transduce.version import __version__
 
 FORMAT = 1
+Precision = Literal["float32", "int8"]
 MANIFEST, CONFIG, WEIGHTS = "manifest.json", "config.json", "model.safetensors"
 Vocabularies = Mapping[Any, Subwords]  # source and target; one object for both where they share it
 
@@ -90,7 +92,9 @@ def write_model(
     weights: Mapping[str, Tensor],
     subwords: Vocabularies,
     about: Mapping[str, Any],
+    *,
     resume: Mapping[str, Any] | None = None,
+    precision: Precision = "float32",
 ) -> None:
     """Fill a folder with a model; `about` says where it comes from, `resume` describes files that may be removed."""
     joint = subwords["source"] is subwords["target"]
@@ -98,17 +102,22 @@ def write_model(
     for name, side in {name: side for side, name in names.items()}.items():
         write_synced(folder / name, subwords[side].model)
     write_json(folder / CONFIG, strict.to_dict(config))
-    write_tensors(folder / WEIGHTS, weights)
+    write_tensors(folder / WEIGHTS, compact(weights) if precision == "int8" else weights)
     files = {name: describe_file(folder / name) for name in sorted({*names.values(), CONFIG, WEIGHTS})}
     manifest = {"format": FORMAT, "transduce": __version__, "subwords": names, "about": about, "files": files}
     write_json(folder / MANIFEST, {**manifest, "resume": resume or {}})
 
 
 def save_model(
-    folder: Path, config: Config, weights: Mapping[str, Tensor], subwords: Vocabularies, about: Mapping[str, Any]
+    folder: Path,
+    config: Config,
+    weights: Mapping[str, Tensor],
+    subwords: Vocabularies,
+    about: Mapping[str, Any],
+    precision: Precision = "float32",
 ) -> None:
     """Write a model's folder, all or nothing."""
-    write_folder(folder, lambda partial: write_model(partial, config, weights, subwords, about))
+    write_folder(folder, lambda new: write_model(new, config, weights, subwords, about, precision=precision))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -136,6 +145,11 @@ def find_damage(folder: Path, manifest: Mapping[str, Any]) -> str | None:
         except OSError as error:
             return f"{folder / name}: cannot be read ({error.strerror})"
     return None
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Read a model's weights, in float32."""
+    return expand(read_tensors(folder / WEIGHTS))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -207,7 +221,7 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
     config = read_config(folder)
     with torch.device("meta"), _Undrawn():  # no memory and no random numbers for weights that are there already
         model = Transformer(config.model)
-    weights = read_tensors(folder / WEIGHTS)
+    weights = read_weights(folder)
     check_weights(model, weights, str(folder / WEIGHTS))
     model.load_state_dict(weights, assign=True)
     subwords = read_subwords(folder, manifest)

@@ -17,7 +17,7 @@ def mean_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the models' weights, summed in float64."""
     sums: dict[str, Tensor] = {}
     for folder in folders:
-        weights = saved.read_tensors(folder / saved.WEIGHTS)
+        weights = saved.read_weights(folder)
         if sums and {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in sums.items()}:
             raise DataError(f"{folder}: its weights have other names or shapes than those of {folders[0]}")
         for name, weight in weights.items():

@@ -103,10 +103,9 @@ class Checkpoints:
 
             def write(partial: Path) -> None:
                 saved.write_tensors(partial / RESUME, resumable)
-                resume = describe_file(partial / RESUME)
-                saved.write_model(
-                    partial, config, weights, subwords, {**about, "state": state.counters()}, {RESUME: resume}
-                )
+                resume = {RESUME: describe_file(partial / RESUME)}
+                more = {**about, "state": state.counters()}
+                saved.write_model(partial, config, weights, subwords, more, resume=resume)
 
             saved.write_folder(folder, write)
         return folder
