@@ -1,0 +1,100 @@
+"""Models by their languages: those that come with transduce (the box) and those in the user's folder."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import DataError, TransduceError, UsageError
+from transduce.model.saved import CONFIG, MANIFEST, find_model, read_config, read_manifest
+
+BOX = Path(__file__).parents[1] / "box"
+VARIABLE = "TRANSDUCE_MODELS"
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A model that can be found by its languages."""
+
+    name: str
+    folder: Path
+    languages: tuple[str, str] | None
+    """source and target, where they are known"""
+    parameters: int
+    bytes: int
+    where: str
+    """box, or the folder it was found in"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """In a form JSON can hold."""
+        return {**vars(self), "folder": str(self.folder)}
+
+
+def user_folder() -> Path:
+    """Where the user keeps models: what TRANSDUCE_MODELS says, or the system's place for a program's data."""
+    if given := os.environ.get(VARIABLE):
+        return Path(given)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "transduce" / "models"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "transduce" / "models"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "transduce" / "models"
+
+
+def list_models(*folders: Path) -> list[Shelved]:
+    """The models in the user's folder, in the box, and anywhere below the folders given."""
+    found = [*_look(user_folder(), str(user_folder())), *_look(BOX, "box")]
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError(f"{folder}: is not a folder; name one that holds runs or models")
+        found += _look_below(folder)
+    return found
+
+
+def find_pair(target: str, source: str | None = None) -> Path:
+    """The model that translates into a language, from another if that is given; the user's own come first."""
+    known = [model for model in list_models() if model.languages]
+    for model in known:
+        if model.languages and model.languages[1] == target and source in (None, model.languages[0]):
+            return model.folder
+    pairs = [f"{model.languages[0]}-{model.languages[1]}" for model in known if model.languages]
+    wanted = f"{source}-{target}" if source else f"into {target}"
+    here = f"; there are {', '.join(dict.fromkeys(pairs))}" if pairs else ""
+    raise UsageError(f"no model translates {wanted}{here}; put models into {user_folder()}, or name a run")
+
+
+def _look(folder: Path, where: str) -> Iterator[Shelved]:
+    """Those right below a folder."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            model = find_model(path)
+        except DataError:
+            continue  # something else
+        yield from _describe(path.name, model, where)
+
+
+def _look_below(folder: Path) -> Iterator[Shelved]:
+    """All finished models below a folder; checkpoints are parts of their runs."""
+    for manifest in sorted(folder.rglob(MANIFEST)):
+        path = manifest.parent
+        if (path / CONFIG).exists() and "checkpoints" not in path.relative_to(folder).parts:
+            run = path.parent if path.name == "model" else path
+            yield from _describe(str(run), path, str(folder))
+
+
+def _describe(name: str, folder: Path, where: str) -> Iterator[Shelved]:
+    try:
+        manifest, config = read_manifest(folder), read_config(folder)
+    except TransduceError as error:
+        print(f"note: {error}", file=sys.stderr)
+        return
+    size = sum(file["bytes"] for file in manifest["files"].values())
+    yield Shelved(name, folder, read_languages(manifest["about"]), config.model.parameters(), size, where)
+
+
+def read_languages(about: dict[str, Any]) -> tuple[str, str] | None:
+    """The languages a model says it translates from and into."""
+    languages: Sequence[str] = about.get("languages") or ()
+    return (languages[0], languages[1]) if len(languages) == 2 else None

@@ -1,0 +1,61 @@
+"""Models are found by their languages, the user's own before those that come with transduce."""
+
+from pathlib import Path
+
+import pytest
+from models import save_tiny
+
+from transduce.decoding import shelf
+from transduce.errors import DataError, UsageError
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A box with two models, and a user's folder with one and some that are none."""
+    box, own = tmp_path / "box", tmp_path / "own"
+    monkeypatch.setattr(shelf, "BOX", box)
+    monkeypatch.setenv("TRANSDUCE_MODELS", str(own))
+    save_tiny(box / "en-de", about={"languages": ["en", "de"]})
+    save_tiny(box / "de-en", about={"languages": ["de", "en"]})
+    save_tiny(own / "mine", about={"languages": ["fr", "de"]}, seed=2)
+    (own / "empty").mkdir()
+    (own / "broken").mkdir()
+    (own / "broken" / "manifest.json").write_text("{")
+    return box, own
+
+
+def test_pairs_are_found(folders: tuple[Path, Path]):
+    box, own = folders
+    assert shelf.find_pair("en") == box / "de-en"
+    assert shelf.find_pair("de") == own / "mine"
+    assert shelf.find_pair("de", "en") == box / "en-de"
+    with pytest.raises(UsageError, match=r"no model translates en-fr; there are fr-de, de-en, en-de; put models into"):
+        shelf.find_pair("fr", "en")
+
+
+def test_all_are_listed(folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    box, own = folders
+    run = tmp_path / "runs" / "first"
+    save_tiny(run / "model")
+    save_tiny(run / "checkpoints" / "step-00000001")
+    found = shelf.list_models(tmp_path / "runs")
+    expected = [
+        ("mine", ("fr", "de"), own / "mine", str(own)),
+        ("de-en", ("de", "en"), box / "de-en", "box"),
+        ("en-de", ("en", "de"), box / "en-de", "box"),
+        (str(run), None, run / "model", str(tmp_path / "runs")),
+    ]
+    assert [(model.name, model.languages, model.folder, model.where) for model in found] == expected
+    files = [path.stat().st_size for path in (box / "en-de").iterdir() if path.name != "manifest.json"]
+    assert f"{own / 'broken' / 'manifest.json'}: not readable" in capsys.readouterr().err
+    assert found[2].bytes == sum(files)
+    with pytest.raises(DataError, match="is not a folder"):
+        shelf.list_models(tmp_path / "none")
+
+
+def test_without_any_model_it_says_where_they_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shelf, "BOX", tmp_path / "box")
+    monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
+    assert shelf.list_models() == []
+    with pytest.raises(UsageError, match=f"put models into {tmp_path / 'own'}, or name a run"):
+        shelf.find_pair("de")
