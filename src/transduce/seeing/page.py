@@ -1,6 +1,6 @@
 """Pages in one file: styles, scripts and data within, nothing from elsewhere, and nothing else may run or be loaded.
 
-The data lie in the page as JSON, apart from what shows them: `page/*.js` are given nothing but that.
+The data lie in the page as JSON, apart from what shows them: `pages/*.js` are given nothing but that.
 """
 
 import json
@@ -65,7 +65,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _read(name: str) -> str:
-    return (files("transduce.seeing") / "page" / name).read_text(encoding="utf-8")
+    return (files("transduce.seeing") / "pages" / name).read_text(encoding="utf-8")
 
 
 def _checksum(text: str) -> str:
