@@ -7,7 +7,7 @@ import numpy as np
 from playwright.sync_api import Page
 
 from transduce.seeing.attention import Attention
-from transduce.seeing.page import make_page
+from transduce.seeing.page import HEADS_SCRIPTS, SENTENCE_SCRIPTS, make_page
 from transduce.seeing.roles import MEASURES
 from transduce.seeing.sentence import Rival, Seen, Step
 from transduce.seeing.tree import Node
@@ -64,7 +64,7 @@ ROLES = {kind: [["same", "previous", "broad"], ["broad", "mixed", "end"]] for ki
 def sentence_page(seen: Seen, *, roles: bool = False) -> str:
     """The page of `transduce show`."""
     data = seen.to_dict(4) | ({"roles": ROLES} if roles else {})
-    return make_page(seen.source, data, ("draw.js", "sentence.js"), "showSentence")
+    return make_page(seen.source, data, SENTENCE_SCRIPTS, "showSentence")
 
 
 def make_findings(layers: int = 2, heads: int = 3) -> dict[str, Any]:
@@ -95,4 +95,4 @@ def make_findings(layers: int = 2, heads: int = 3) -> dict[str, Any]:
 
 def heads_page(found: dict[str, Any]) -> str:
     """The page of `transduce heads`."""
-    return make_page("Heads", found, ("draw.js", "heads.js"), "showHeads")
+    return make_page("Heads", found, HEADS_SCRIPTS, "showHeads")

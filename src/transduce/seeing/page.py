@@ -14,6 +14,9 @@ from typing import Any
 
 from transduce.disk import write_synced
 
+SENTENCE_SCRIPTS = ("draw.js", "attention.js", "beam.js", "sentence.js")
+HEADS_SCRIPTS = ("draw.js", "heads.js")
+
 
 def make_page(title: str, data: Any, scripts: tuple[str, ...], show: str) -> str:
     """A page that shows the data: `show` is the function of the scripts that does it."""

@@ -20,7 +20,7 @@ from transduce.scoring.texts import read_lines
 from transduce.seeing.heads import Findings, measure_bleu, measure_loss, measure_profiles, measure_without, own_links
 from transduce.seeing.kinds import KINDS
 from transduce.seeing.options import HeadsConfig, PictureConfig
-from transduce.seeing.page import make_page, write_whole
+from transduce.seeing.page import HEADS_SCRIPTS, SENTENCE_SCRIPTS, make_page, write_whole
 from transduce.seeing.picture import Picture, draw
 from transduce.seeing.sentence import Seen, see
 from transduce.text.subwords import SPACE
@@ -66,7 +66,7 @@ def show(job: ShowJob) -> None:
     out = job.out or (None if job.svg or job.json else Path("attention.html"))
     if out:
         data = seen.to_dict(DECIMALS) | ({"roles": roles} if roles else {})
-        write_whole(out, make_page(seen.source, data, ("draw.js", "sentence.js"), "showSentence"))
+        write_whole(out, make_page(seen.source, data, SENTENCE_SCRIPTS, "showSentence"))
         print(f"{out}: {seen.source} → {seen.target}", file=sys.stderr)
     if job.svg:
         write_whole(job.svg, picture)
@@ -175,7 +175,7 @@ def heads(job: HeadsJob) -> None:
     ).to_dict()
     out = job.out or (None if job.json else Path("heads.html"))
     if out:
-        write_whole(out, make_page(f"Heads of {found['model']}", found, ("draw.js", "heads.js"), "showHeads"))
+        write_whole(out, make_page(f"Heads of {found['model']}", found, HEADS_SCRIPTS, "showHeads"))
         print(f"{out}: {len(profiles)} heads over {len(pairs):,} sentences", file=sys.stderr)
     if job.json:
         print(json.dumps(found, ensure_ascii=False, indent=1))

@@ -35,7 +35,13 @@ const percent = (share) => (share >= 0.995 ? "1.00" : share < 0.005 ? "<.01" : s
 function makeBar(name, share, { colour, chosen = false, text = percent(share), most = 1 } = {}) {
   const fill = make("i");
   fill.style.width = `${(100 * Math.min(1, share / most)).toFixed(1)}%`;
-  const bar = make("div", { class: chosen ? "bar chosen" : "bar" }, make("span", { title: name }, name), fill, make("b", {}, text));
+  const bar = make(
+    "div",
+    { class: chosen ? "bar chosen" : "bar" },
+    make("span", { title: name }, name),
+    fill,
+    make("b", {}, text),
+  );
   if (colour) bar.style.setProperty("--colour", colour);
   return bar;
 }
@@ -75,24 +81,43 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
   const rows = Math.max(queries.length, keys.length);
   const [step, size] = rows <= 30 ? [24, 14] : rows <= 50 ? [19, 13] : [16, 12];
   const column = (words) => Math.min(width * 0.34, Math.max(...words.map((word) => measure(word, size))) + 12);
-  const left = column(queries), right = width - column(keys);
+  const left = column(queries),
+    right = width - column(keys);
   const height = rows * step + 8;
   const middle = (index) => 4 + (index + 0.5) * step;
   const lines = make("g", { class: "lines" });
   const svg = make(
     "svg",
-    { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "lines of attention; arrow keys go from word to word", "font-family": "system-ui, sans-serif", "font-size": size },
+    {
+      width,
+      height,
+      viewBox: `0 0 ${width} ${height}`,
+      role: "group",
+      "aria-label": "lines of attention; arrow keys go from word to word",
+      "font-family": "system-ui, sans-serif",
+      "font-size": size,
+    },
     lines,
   );
   const sides = { query: [], key: [] };
   for (const side of ["query", "key"]) {
-    const x = side === "query" ? 0 : right, wide = side === "query" ? left : width - right;
+    const x = side === "query" ? 0 : right,
+      wide = side === "query" ? left : width - right;
     (side === "query" ? queries : keys).forEach((word, index) => {
       const shown = fit(word, size, wide - 10);
-      const anchor = side === "query" ? { x: left - 6, "text-anchor": "end" } : { x: right + 6, "text-anchor": "start" };
+      const anchor =
+        side === "query" ? { x: left - 6, "text-anchor": "end" } : { x: right + 6, "text-anchor": "start" };
       const group = make(
         "g",
-        { class: "word", role: "button", tabindex: index ? -1 : 0, "data-side": side, "data-index": index, "aria-pressed": "false", "aria-label": `${word}: ${side === "query" ? "where it looks" : "who looks at it"}` },
+        {
+          class: "word",
+          role: "button",
+          tabindex: index ? -1 : 0,
+          "data-side": side,
+          "data-index": index,
+          "aria-pressed": "false",
+          "aria-label": `${word}: ${side === "query" ? "where it looks" : "who looks at it"}`,
+        },
         make("rect", { class: "box", x, y: middle(index) - step / 2, width: wide, height: step, rx: 3 }),
         make("g", { class: "shares" }),
         make("text", { ...anchor, y: middle(index), dy: ".35em" }, shown),
@@ -109,7 +134,8 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
   svg.addEventListener("keydown", (event) => {
     const here = event.target.closest(".word");
     if (!here) return;
-    const { side } = here.dataset, index = Number(here.dataset.index);
+    const { side } = here.dataset,
+      index = Number(here.dataset.index);
     const other = side === "query" ? "key" : "query";
     const go = (to, place) => {
       const next = sides[to][Math.max(0, Math.min(sides[to].length - 1, place))];
@@ -117,9 +143,15 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
       next.focus();
     };
     const act = {
-      ArrowUp: () => go(side, index - 1), ArrowDown: () => go(side, index + 1), Home: () => go(side, 0),
-      End: () => go(side, Infinity), ArrowLeft: () => go("query", side === "query" ? index : Math.min(index, sides[other].length - 1)),
-      ArrowRight: () => go("key", index), Enter: () => pin(side, index), " ": () => pin(side, index), Escape: () => touch(null, undefined, true),
+      ArrowUp: () => go(side, index - 1),
+      ArrowDown: () => go(side, index + 1),
+      Home: () => go(side, 0),
+      End: () => go(side, Infinity),
+      ArrowLeft: () => go("query", side === "query" ? index : Math.min(index, sides[other].length - 1)),
+      ArrowRight: () => go("key", index),
+      Enter: () => pin(side, index),
+      " ": () => pin(side, index),
+      Escape: () => touch(null, undefined, true),
     }[event.key];
     if (act) {
       event.preventDefault();
@@ -133,8 +165,13 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
     // Heads side by side, so that none hides another.
     const beside = (heads.indexOf(head) - (heads.length - 1) / 2) * Math.min(2.2, (step - 6) / heads.length);
     const line = make("line", {
-      x1: left + 2, x2: right - 2, y1: (middle(query) + beside).toFixed(2), y2: (middle(key) + beside).toFixed(2),
-      "stroke-width": (0.7 + 2.8 * share).toFixed(2), "stroke-opacity": Math.min(1, share).toFixed(3), "data-head": head,
+      x1: left + 2,
+      x2: right - 2,
+      y1: (middle(query) + beside).toFixed(2),
+      y2: (middle(key) + beside).toFixed(2),
+      "stroke-width": (0.7 + 2.8 * share).toFixed(2),
+      "stroke-opacity": Math.min(1, share).toFixed(3),
+      "data-head": head,
     });
     line.style.stroke = colourOf(head);
     lines.append(line);
@@ -153,7 +190,8 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
       }
     }
     for (const side of ["query", "key"]) {
-      const x = side === "query" ? 0 : right, wide = (side === "query" ? left : width - right) - 4;
+      const x = side === "query" ? 0 : right,
+        wide = (side === "query" ? left : width - right) - 4;
       sides[side].forEach((group, index) => {
         const on = Boolean(focus && focus.side === side && focus.index === index);
         group.classList.toggle("on", on);
@@ -166,7 +204,13 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
           const share = weight(head, focus.side, focus.index, index);
           if (share < 0.01) return;
           const stripe = wide / heads.length;
-          const cell = make("rect", { x: (x + 2 + place * stripe).toFixed(2), y: middle(index) - step / 2 + 1, width: stripe.toFixed(2), height: step - 2, "fill-opacity": (0.85 * share).toFixed(3) });
+          const cell = make("rect", {
+            x: (x + 2 + place * stripe).toFixed(2),
+            y: middle(index) - step / 2 + 1,
+            width: stripe.toFixed(2),
+            height: step - 2,
+            "fill-opacity": (0.85 * share).toFixed(3),
+          });
           cell.style.fill = colourOf(head);
           shares.append(cell);
         });
@@ -181,12 +225,18 @@ function drawMap({ width, queries, keys, table, head, labelled, point }) {
   const [size, least] = Math.max(queries.length, keys.length) > 50 ? [10, 11] : [12, 14];
   const most = Math.min(150, width * 0.3);
   const label = (words) => (labelled ? Math.min(most, Math.max(...words.map((word) => measure(word, size))) + 8) : 0);
-  const left = label(queries), top = label(keys);
+  const left = label(queries),
+    top = label(keys);
   const room = (width - left - 1) / keys.length;
   const cell = labelled ? Math.max(least, Math.min(30, room)) : room;
   const tall = labelled ? cell : Math.min(cell, width / queries.length);
-  const wide = left + keys.length * cell + 1, high = top + queries.length * tall + 1;
-  const canvas = make("canvas", { tabindex: 0, role: "img", "aria-label": `heat map of head ${head + 1}; arrow keys go from cell to cell` });
+  const wide = left + keys.length * cell + 1,
+    high = top + queries.length * tall + 1;
+  const canvas = make("canvas", {
+    tabindex: 0,
+    role: "img",
+    "aria-label": `heat map of head ${head + 1}; arrow keys go from cell to cell`,
+  });
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(wide * scale);
   canvas.height = Math.round(high * scale);
@@ -225,7 +275,8 @@ function drawMap({ width, queries, keys, table, head, labelled, point }) {
   let cursor = null;
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
-    const key = Math.floor((event.clientX - box.left - left) / cell), query = Math.floor((event.clientY - box.top - top) / tall);
+    const key = Math.floor((event.clientX - box.left - left) / cell),
+      query = Math.floor((event.clientY - box.top - top) / tall);
     return key >= 0 && query >= 0 && key < keys.length && query < queries.length ? [query, key] : null;
   };
   canvas.addEventListener("pointermove", (event) => event.pointerType === "mouse" && point(at(event), false));
@@ -236,16 +287,22 @@ function drawMap({ width, queries, keys, table, head, labelled, point }) {
     if (!move) return;
     event.preventDefault();
     const within = (place, size) => Math.max(0, Math.min(size - 1, place));
-    point(cursor ? [within(cursor[0] + move[0], queries.length), within(cursor[1] + move[1], keys.length)] : [0, 0], false);
+    point(
+      cursor ? [within(cursor[0] + move[0], queries.length), within(cursor[1] + move[1], keys.length)] : [0, 0],
+      false,
+    );
   });
   function show(focus) {
     mark.hidden = !focus;
     cursor = focus && focus.key !== undefined ? [focus.index, focus.key] : null;
     if (!focus) return;
-    const across = focus.side === "query" && !cursor, down = focus.side === "key";
+    const across = focus.side === "query" && !cursor,
+      down = focus.side === "key";
     const box = {
-      left: left + (across ? 0 : (down ? focus.index : focus.key) * cell), width: across ? keys.length * cell : cell,
-      top: top + (down ? 0 : focus.index * tall), height: down ? queries.length * tall : tall,
+      left: left + (across ? 0 : (down ? focus.index : focus.key) * cell),
+      width: across ? keys.length * cell : cell,
+      top: top + (down ? 0 : focus.index * tall),
+      height: down ? queries.length * tall : tall,
     };
     for (const [name, value] of Object.entries(box)) mark.style[name] = `${value}px`;
   }
@@ -255,7 +312,8 @@ function drawMap({ width, queries, keys, table, head, labelled, point }) {
 // A drawing as a file: SVG with its colours written out, or PNG at twice its size.
 function saveDrawing(svg, name, kind) {
   const copy = svg.cloneNode(true);
-  const originals = svg.querySelectorAll("*"), copies = copy.querySelectorAll("*");
+  const originals = svg.querySelectorAll("*"),
+    copies = copy.querySelectorAll("*");
   originals.forEach((element, index) => {
     const style = getComputedStyle(element);
     for (const property of ["fill", "stroke"]) copies[index].setAttribute(property, style[property]);
