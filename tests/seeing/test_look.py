@@ -9,6 +9,7 @@ from lookers import CHOICES, VOCABULARY, make_model, make_pairs
 from torch import Tensor, nn
 
 from transduce.decoding.force import make_row, score_pairs
+from transduce.errors import DataError
 from transduce.model.attention import MultiHeadAttention
 from transduce.model.layers import DecoderLayer, EncoderLayer
 from transduce.seeing import attention as module
@@ -108,6 +109,13 @@ def test_what_is_said_does_not_change_by_looking(changes: dict[str, Any], monkey
         for kind in KINDS:
             for first, second in zip(one.attention.of(kind), other.attention.of(kind)):
                 np.testing.assert_allclose(first, second, atol=1e-6)
+
+
+def test_a_sentence_without_positions_is_refused():
+    model = make_model(positions="learned", max_positions=8)
+    assert len(dict(look(model, make_pairs([(8, 8)])))) == 1
+    with pytest.raises(DataError, match="a sentence has 9 tokens, and the model has learned positions for 8"):
+        dict(look(model, make_pairs([(3, 4), (2, 9)])))
 
 
 def test_there_are_no_more_rivals_than_tokens():

@@ -161,10 +161,12 @@ def test_wrong_wishes_are_answered(tiny: Path, tmp_path: Path, capsys: pytest.Ca
     assert "is no .svg file; for a PNG save it from the page" in refused(capsys, *show[:-1], tmp_path / "p.png")
     assert "unknown flag --heat" in refused(capsys, *show, "--heat")
     assert "holds no model" in refused(capsys, "show", tmp_path, TEXT)
+    assert "there is no folder" in refused(capsys, *show[:-1], tmp_path / "no" / "p.svg")
+    assert "this is a folder" in refused(capsys, *show, "--out", tmp_path)
     assert "the sentence is empty" in refused(capsys, "show", tiny, "", "--out", tmp_path / "p.html")
     roles = tmp_path / "roles.json"
     roles.write_text('{"heads": [{"kind": "encoder"}]}')
-    assert f"{roles}: is not what `transduce heads --json` prints" in refused(capsys, *show, "--roles", roles)
+    assert f"{roles}: is no page of `transduce heads`" in refused(capsys, *show, "--roles", roles)
     assert [path.name for path in tmp_path.iterdir()] == ["roles.json"]
 
 
@@ -212,12 +214,13 @@ def test_heads_are_measured_and_switched_off(
     assert len({head["loss_without"] for head in found["heads"]}) == 12
     assert Page(out.read_text(encoding="utf-8")).data == found
     # Its roles can be chosen by on the page of a sentence.
-    roles, page = tmp_path / "roles.json", tmp_path / "page.html"
-    roles.write_text(json.dumps(found))
-    assert main(["show", str(tiny), TEXT, "--out", str(page), "--roles", str(roles), "--device", "cpu"]) == 0
-    given = Page(page.read_text(encoding="utf-8")).data["roles"]
-    for head in found["heads"]:
-        assert given[head["kind"]][head["layer"] - 1][head["head"] - 1] == head["role"]
+    printed, page = tmp_path / "heads.json", tmp_path / "page.html"
+    printed.write_text(json.dumps(found))
+    for roles in (printed, out):
+        assert main(["show", str(tiny), TEXT, "--out", str(page), "--roles", str(roles), "--device", "cpu"]) == 0
+        given = Page(page.read_text(encoding="utf-8")).data["roles"]
+        for head in found["heads"]:
+            assert given[head["kind"]][head["layer"] - 1][head["head"] - 1] == head["role"]
 
 
 def test_alignments_may_be_given(

@@ -21,7 +21,9 @@ def show(parser: Parser, argv: list[str]) -> None:
         "--svg", metavar="FILE", help="write a picture for a paper; --kind, --layer, --head choose what of"
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON (docs/seeing.md)")
-    parser.add_argument("--roles", metavar="FILE", help="roles of heads, as transduce heads --json has printed them")
+    parser.add_argument(
+        "--roles", metavar="FILE", help="choose heads by role: the page of transduce heads, or its JSON"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
     add_settings(parser, PictureConfig)
     add_settings(parser, SearchConfig)

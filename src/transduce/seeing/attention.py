@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from transduce.config import ModelConfig
 from transduce.decoding.force import Pair, cut_batches, make_row
+from transduce.errors import DataError
 from transduce.model.attention import Weights
 from transduce.model.transformer import Transformer
 from transduce.seeing.kinds import Kind
@@ -54,6 +56,7 @@ class Looked:
 @torch.inference_mode()
 def look(model: Transformer, pairs: Sequence[Pair], rivals: int = 0) -> Iterator[tuple[int, Looked]]:
     """Yield each pair's number and what the model does with it, some pairs at a time."""
+    _refuse_long(model.config, pairs)
     encoder_layers, decoder_layers = model.config.stacks()
     rivals = min(rivals, model.config.vocabulary)
     tables = model.config.heads * (encoder_layers + 2 * decoder_layers)
@@ -82,6 +85,15 @@ def look(model: Transformer, pairs: Sequence[Pair], rivals: int = 0) -> Iterator
                     values.cpu().numpy(),
                 ),
             )
+
+
+def _refuse_long(config: ModelConfig, pairs: Sequence[Pair]) -> None:
+    longest = max((max(map(len, pair)) for pair in pairs), default=0)
+    if config.positions == "learned" and longest > config.max_positions:
+        raise DataError(
+            f"a sentence has {longest:,} tokens, and the model has learned positions for {config.max_positions:,} "
+            "(model.max_positions); leave it out"
+        )
 
 
 def _layers_of(layers: Sequence[Weights], sentence: int) -> Layers:

@@ -58,8 +58,8 @@ class Frequencies:
 
     def rarest(self, pieces: Sequence[str]) -> Bool[np.ndarray, " pieces"]:
         """Which subwords of a sentence are its rarest."""
-        counts = np.array([self.counts[piece] for piece in pieces])
-        return counts == counts.min(initial=len(counts) and counts.max())
+        counts = [self.counts[piece] for piece in pieces]
+        return np.array([count == min(counts) for count in counts], bool)
 
 
 def mask_self(pieces: Sequence[str], rare: Frequencies, kind: Kind) -> Masks:
@@ -116,7 +116,7 @@ class Tally:
 
     def __init__(self, heads: int):
         self.sums: dict[str, np.ndarray] = {}
-        self.even: Counter[str] = Counter()
+        self.even: dict[str, float] = {}
         self.counts: Counter[str] = Counter()
         self.heads = heads
         self.queries = self.choices = 0
@@ -156,7 +156,7 @@ class Tally:
 
     def _add(self, name: str, sums: np.ndarray, even: float, count: int) -> None:
         self.sums[name] = self.sums.get(name, np.zeros(self.heads)) + sums
-        self.even[name] += even  # pyright: ignore[reportArgumentType] - a counter of reals
+        self.even[name] = self.even.get(name, 0.0) + float(even)
         self.counts[name] += count
 
     def profile(self, head: int) -> "Profile":

@@ -1,6 +1,7 @@
 """The verbs `show` and `heads`: what is asked for, and the files that are written."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from transduce import strict
 from transduce.decoding.alignment import Links, number_words
+from transduce.decoding.engine import Engine
 from transduce.decoding.engines import make_engine
 from transduce.decoding.force import Pair
 from transduce.decoding.options import Request
@@ -22,7 +24,7 @@ from transduce.seeing.kinds import KINDS
 from transduce.seeing.options import HeadsConfig, PictureConfig
 from transduce.seeing.page import HEADS_SCRIPTS, SENTENCE_SCRIPTS, make_page, write_whole
 from transduce.seeing.picture import Picture, draw
-from transduce.seeing.sentence import Seen, see
+from transduce.seeing.sentence import Seen, name_of, see
 from transduce.text.subwords import SPACE
 
 DECIMALS = 4  # of weights on a page
@@ -59,6 +61,7 @@ def show(job: ShowJob) -> None:
         raise UsageError(
             f"--svg {job.svg} is no .svg file; for a PNG save it from the page, or convert the SVG with a program"
         )
+    _refuse_missing_folder(job.out, job.svg)
     roles = read_roles(job.roles) if job.roles else None
     translator = Translator.load(job.model, device=job.device, precision="float32")
     seen = see(translator, Request(job.sentence), config, job.target)
@@ -110,9 +113,11 @@ def find_word(pieces: Sequence[str], word: str) -> list[int]:
 
 
 def read_roles(path: Path) -> dict[str, list[list[str]]]:
-    """The role of each head, by kind and layer, as `transduce heads --json` has printed them."""
+    """The role of each head, by kind and layer, as `transduce heads` writes them, page or JSON."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["heads"]
+        text = path.read_text(encoding="utf-8")
+        within = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+        found = json.loads(within[1] if within else text)["heads"]
         roles: dict[str, list[list[str]]] = {kind: [] for kind in KINDS}
         for head in found:
             layers = roles[head["kind"]]
@@ -120,7 +125,9 @@ def read_roles(path: Path) -> dict[str, list[list[str]]]:
                 layers.append([])
             layers[head["layer"] - 1].append(str(head["role"]))
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise DataError(f"{path}: is not what `transduce heads --json` prints ({error!r}); make it again") from None
+        raise DataError(
+            f"{path}: is no page of `transduce heads` and not its JSON ({error!r}); make it again"
+        ) from None
     return roles
 
 
@@ -140,6 +147,7 @@ class HeadsJob:
 
 def heads(job: HeadsJob) -> None:
     """Measure all heads over a test set and write what was asked for."""
+    _refuse_missing_folder(job.out)
     sources, references, gold = _read(job)
     translator = Translator.load(job.model, device=job.device, precision="float32", engine="torch")
     pairs: list[Pair] = [
@@ -151,7 +159,7 @@ def heads(job: HeadsJob) -> None:
         profiles = measure_profiles(translator, pairs, links, lambda count: task.update(count, count))
     model = translator.loaded[0].model
 
-    def engine():
+    def engine() -> Engine:
         return make_engine(model, job.device, "float32")
 
     texts = sources, references
@@ -162,9 +170,8 @@ def heads(job: HeadsJob) -> None:
         with show_progress("switch", len(profiles), "heads") as task:
             make = engine if job.config.bleu else None
             without = measure_without(translator, pairs, texts, make, lambda count: task.update(count, count))
-    folder = translator.loaded[0].folder
     found = Findings(
-        model=folder.parent.name if folder.name == "model" else folder.name,
+        model=name_of(translator),
         sentences=len(pairs),
         tokens=sum(len(target) for _, target in pairs),
         reference=job.alignments.name if job.alignments else "the model's own, the mean of one layer's heads",
@@ -179,6 +186,14 @@ def heads(job: HeadsJob) -> None:
         print(f"{out}: {len(profiles)} heads over {len(pairs):,} sentences", file=sys.stderr)
     if job.json:
         print(json.dumps(found, ensure_ascii=False, indent=1))
+
+
+def _refuse_missing_folder(*paths: Path | None) -> None:
+    for path in paths:
+        if path and not path.parent.is_dir():
+            raise DataError(f"{path}: there is no folder {path.parent}; make it first")
+        if path and path.is_dir():
+            raise DataError(f"{path}: this is a folder; name a file to write")
 
 
 def _read(job: HeadsJob) -> tuple[list[str], list[str], list[Links] | None]:

@@ -142,9 +142,8 @@ def see(translator: Translator, request: Request, config: SearchConfig, target: 
     source_pieces, said = _pieces(translator, source, "source"), _pieces(translator, tokens, "target")
     (shares,) = attention_shares(translator.loaded[0].model, [(source, tokens)])
     tree = make_tree(record) if record else []
-    folder = translator.loaded[0].folder
     return Seen(
-        model=folder.parent.name if folder.name == "model" else folder.name,
+        model=name_of(translator),
         source=sides["source"].decode(source[:-1]),
         target=sides["target"].decode(tokens[:-1]),
         given=target is not None,
@@ -162,6 +161,12 @@ def see(translator: Translator, request: Request, config: SearchConfig, target: 
         tree=tuple(tree),
         tree_pieces=_pieces(translator, [node.token for node in tree], "target"),
     )
+
+
+def name_of(translator: Translator) -> str:
+    """The name of the first model's run, or of its own folder."""
+    folder = translator.loaded[0].folder.resolve()
+    return folder.parent.name if folder.name == "model" else folder.name
 
 
 def _refuse_long(tokens: int, what: str) -> None:
