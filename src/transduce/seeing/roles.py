@@ -33,7 +33,7 @@ MEASURES = {
     "rare": "rarest subword",
     "far": f"{FAR}+ tokens away",
     "aligned": "aligned word",
-    "aligned_after": "aligned, a step later",
+    "aligned_after": "aligned, next step",
 }
 
 
