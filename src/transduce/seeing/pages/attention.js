@@ -227,8 +227,10 @@ function showAttention(root, seen) {
     }
     const { side, index, key } = state.focus;
     const [own, others] = side === "query" ? [queries, keys] : [keys, queries];
+    const groups = make("div", { class: "groups" });
     detail.append(
       make("h3", { dir: "auto" }, side === "query" ? `${own[index]} looks at` : `${own[index]} is looked at by`),
+      groups,
     );
     const weights = seen.attention[state.kind][state.layer];
     for (const head of chosen()) {
@@ -243,11 +245,14 @@ function showAttention(root, seen) {
         .filter(([share], place) => place === 0 || share >= 0.02);
       if (key !== undefined && !best.some(([, , place]) => place === key)) best.push(shares[key]);
       const role = roleOf(head);
-      detail.append(
-        make("div", { class: "who", "--colour": colourOf(head) }, `head ${head + 1}${role ? `: ${role}` : ""}`),
+      groups.append(
+        make(
+          "div",
+          { "--colour": colourOf(head) },
+          make("div", { class: "who" }, `head ${head + 1}${role ? `: ${role}` : ""}`),
+          ...best.map(([share, word, place]) => makeBar(word, share, { chosen: place === key })),
+        ),
       );
-      for (const [share, word, place] of best)
-        detail.append(makeBar(word, share, { colour: colourOf(head), chosen: place === key }));
     }
   }
 

@@ -160,7 +160,7 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
   });
 
   const weight = (head, side, one, other) => (side === "query" ? weights[head][one][other] : weights[head][other][one]);
-  function addLine(head, query, key) {
+  function addLine(head, query, key, least = 0) {
     const share = weights[head][query][key];
     // Heads side by side, so that none hides another.
     const beside = (heads.indexOf(head) - (heads.length - 1) / 2) * Math.min(2.2, (step - 6) / heads.length);
@@ -170,7 +170,7 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
       y1: (middle(query) + beside).toFixed(2),
       y2: (middle(key) + beside).toFixed(2),
       "stroke-width": (0.7 + 2.8 * share).toFixed(2),
-      "stroke-opacity": Math.min(1, share).toFixed(3),
+      "stroke-opacity": Math.min(1, least + (1 - least) * share).toFixed(3),
       "data-head": head,
     });
     line.style.stroke = colourOf(head);
@@ -183,7 +183,7 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
       if (focus) {
         sides[other].forEach((_, index) => {
           const pair = focus.side === "query" ? [focus.index, index] : [index, focus.index];
-          if (weights[head][pair[0]][pair[1]] >= 0.01) addLine(head, ...pair);
+          if (weights[head][pair[0]][pair[1]] >= 0.01) addLine(head, ...pair, 0.15);
         });
       } else {
         weights[head].forEach((row, query) => row.forEach((share, key) => share >= 0.04 && addLine(head, query, key)));
