@@ -30,6 +30,9 @@ def test_it_is_the_translation_that_is_found(translator: Translator, text: str):
     assert seen.log_probability == pytest.approx(best.log_probability, abs=1e-3)
     for step, score in zip(seen.steps, best.token_scores):
         assert step.probability == pytest.approx(np.exp(score), abs=1e-4)
+        assert step.piece not in [rival.piece for rival in step.rivals]
+        assert len(step.rivals) == RIVALS
+    assert any(step.rank for step in seen.steps)  # what a beam finds is among the most probable
     taken = [piece for node, piece in zip(seen.tree, seen.tree_pieces) if node.taken]
     assert taken == [*best.tokens, *(["⟨end⟩"] if best.complete else [])]
     assert not seen.given

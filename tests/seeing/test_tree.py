@@ -6,7 +6,7 @@ from lookers import make_model, make_pairs
 
 from transduce.config import SearchConfig
 from transduce.decoding.beams import Ended, Record
-from transduce.decoding.engine import TorchEngine
+from transduce.decoding.engines import Name, make_engine
 from transduce.decoding.force import score_pairs
 from transduce.decoding.search import Task, search, search_all
 from transduce.seeing.tree import Node, make_tree
@@ -21,12 +21,13 @@ def path_to(tree: list[Node], number: int) -> list[Node]:
     return path[::-1]
 
 
+@pytest.mark.parametrize("name", ["torch", "native"])
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("tokens", [3, 9])
-def test_every_path_has_the_probability_that_the_model_gives_it(beam: int, tokens: int):
-    model = make_model(seed=beam)
+def test_every_path_has_the_probability_that_the_model_gives_it(name: Name, beam: int, tokens: int):
+    model = make_model(seed=beam).float()
     sources = [source for source, _ in make_pairs([(6, 1), (4, 1), (9, 1), (5, 1), (7, 1), (3, 1)])]
-    engine, config = TorchEngine(model.float()), SearchConfig(beam=beam, max_tokens=tokens)
+    engine, config = make_engine(model, "cpu", name=name), SearchConfig(beam=beam, max_tokens=tokens)
     records: dict[int, Record] = {}
     found = dict(search(engine, [Task(source) for source in sources], config, (), records))
     plain = search_all(engine, [Task(source) for source in sources], config)

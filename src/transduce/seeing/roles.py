@@ -80,7 +80,7 @@ def mask_self(pieces: Sequence[str], rare: Frequencies, kind: Kind) -> Masks:
         "next": away == -1,
         "same": away == 0,
         "word": (words[:, None] == words[None, :]) & (words >= 0) & other,
-        "twin": (names[:, None] == names[None, :]) & ~marked & other,
+        "twin": (names[:, None] == names[None, :]) & other,
         "begin" if kind == "decoder" else "end": every & marked,
         "stop": every & stops,
         "rare": every & rarest,
