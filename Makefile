@@ -13,6 +13,7 @@ test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
+	$(BIN)/python tests/browser/install.py
 	@echo "$(BIN)/pytest, with the two tests that train beside the others"
 	@$(BIN)/pytest tests/test_learning.py & learning=$$!; \
 	$(BIN)/pytest --ignore tests/test_learning.py; others=$$?; \

@@ -27,6 +27,8 @@ VERBS = {
     "average": "Average the weights of checkpoints into one model.",
     "translate": "Translate a file, a pipe, or what you type.",
     "score": "Score translations against references, and tell whether systems differ by more than chance.",
+    "show": "Show a sentence's attention, probabilities, search and alignment on a page or as a picture.",
+    "heads": "Measure what each attention head looks at, and what is lost without it.",
     "presets": "List the paper's models, or print the settings of one as TOML.",
     "doctor": "Show what this machine has and can do, as a bug report needs it.",
 }
@@ -77,11 +79,26 @@ def run(argv: list[str]) -> int:
         case ["train", *rest]:
             return train(rest)
         case ["average", *rest]:
-            average(rest)
+            from transduce.doors.average import average
+
+            average(_parser("average", "RUN … [flags]", "runs/base --last 5"), rest)
         case ["translate", *rest]:
             translate(rest)
         case ["score", *rest]:
             score(rest)
+        case ["show", *rest]:
+            from transduce.doors.show import show
+
+            show(_parser("show", "RUN SENTENCE [flags]", 'runs/base "the animal was too tired" --out page.html'), rest)
+        case ["heads", *rest]:
+            from transduce.doors.show import heads
+
+            heads(
+                _parser(
+                    "heads", "RUN --source FILE --target FILE [flags]", "runs/base --source dev.en --target dev.de"
+                ),
+                rest,
+            )
         case ["presets", *rest]:
             presets(rest)
         case ["doctor", *rest]:
@@ -184,36 +201,6 @@ def train(argv: list[str]) -> int:
     for name, text in outcome.summary:
         print(f"{name}: {text}")
     return outcome.exit_code
-
-
-def average(argv: list[str]) -> None:
-    """Find the checkpoints and write their mean."""
-    parser = _parser("average", "RUN … [flags]", "runs/base --last 5")
-    parser.add_argument("models", metavar="RUN", nargs="+", help="a run, or two and more checkpoints or models")
-    parser.add_argument("--last", metavar="N", type=int, help="the last N checkpoints of the run (default 5)")
-    parser.add_argument("--best", metavar="N", type=int, help="the N best checkpoints of the run on the dev set")
-    parser.add_argument("--by", choices=["loss", "bleu"], default="loss", help="what is best (default loss)")
-    parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default RUN/model)")
-    given, _ = parser.parse(argv)
-
-    from contextlib import nullcontext
-
-    from transduce.disk import lock
-    from transduce.training.averaging import average, choose_checkpoints
-
-    paths = [_path(model) for model in given.models]
-    if len(paths) == 1:
-        folders = choose_checkpoints(paths[0], last=given.last, best=given.best, by=given.by)
-        out = _path(given.out) if given.out else paths[0] / "model"
-    elif given.last or given.best:
-        raise UsageError("--last and --best choose among the checkpoints of one run; name one run, or no such flag")
-    elif not given.out:
-        raise UsageError("several models need a folder for their mean; give --out MODEL")
-    else:
-        folders, out = paths, _path(given.out)
-    with lock(paths[0], "a training is writing this run; wait for it to end") if len(paths) == 1 else nullcontext():
-        average(folders, out)
-    print(f"{out}: the mean of {', '.join(folder.name for folder in folders)}")
 
 
 def translate(argv: list[str]) -> None:

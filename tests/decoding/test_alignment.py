@@ -136,6 +136,6 @@ def test_links_of_translations_are_in_range(translator: Translator, text: str, m
     # They are those of the model's attention to this translation.
     best = sentence.alternatives[0]
     tokens = [translator.subwords["target"].processor.piece_to_id(piece) for piece in best.tokens]
-    pair = (translator._encode(sentence.source, "source"), np.array([*tokens, END]))
+    pair = (translator.tokens(sentence.source, "source"), np.array([*tokens, END]))
     (share,) = attention_shares(translator.loaded[0].model, [pair])
     assert best.alignment == align_words(share, pieces, best.tokens)

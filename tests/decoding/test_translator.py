@@ -308,7 +308,7 @@ def test_scores_are_the_models(translator: Translator):
     sentences = [each.sentences[0] for each in translator.translate(["two euros", "nine dollars"], beam=6, n_best=6)]
     assert {one.complete for sentence in sentences for one in sentence.alternatives} == {True, False}
     for sentence in sentences:
-        source = translator._encode(sentence.source, "source")
+        source = translator.tokens(sentence.source, "source")
         for one in sentence.alternatives:
             assert sum(one.token_scores) == pytest.approx(one.log_probability, abs=1e-4)
             said = len(one.tokens) + one.complete
@@ -405,7 +405,7 @@ def test_an_ensemble_means_its_models(tmp_path: Path, tiny: Path, translator: Tr
     other = Translator.load(tiny, save_tiny(tmp_path / "other", seed=2), device="cpu")
     found = other.translate("two euros", max_tokens=1, min_tokens=1).sentences[0].alternatives[0]
     token = translator.subwords["target"].processor.piece_to_id(found.tokens[0])
-    source = translator._encode("two euros", "source")
+    source = translator.tokens("two euros", "source")
     each = [score_pairs(one.model, [(source, np.array([token]))])[0][0] for one in other.loaded]
     assert found.log_probability == pytest.approx(np.logaddexp(*each) - np.log(2), abs=1e-4)
     with pytest.raises(DataError, match=r"odd: has other subwords than .*tiny; they make no ensemble"):

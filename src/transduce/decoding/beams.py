@@ -36,6 +36,34 @@ class Hypothesis:
         return float(self.token_scores.sum(dtype=np.float64))
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A hypothesis that came to its end."""
+
+    steps: int
+    """tokens said before the end"""
+    line: int
+    """the line that said the last of them"""
+    log_probability: float
+    """of all tokens and the end"""
+    score: float
+    """the same over the length penalty"""
+
+
+@dataclass(frozen=True)
+class Record:
+    """How one sentence was searched for: the lines of each step, and the best hypotheses that ended."""
+
+    tokens: Int[np.ndarray, "steps beam"]
+    """what each line said"""
+    parents: Int[np.ndarray, "steps beam"]
+    """the line of the step before that each went on from"""
+    sums: Float[np.ndarray, "steps beam"]
+    """the log-probability of all that a line has said so far; -inf where there is no such line"""
+    ended: tuple[Ended, ...]
+    """the best first, at most as many as the beam has lines"""
+
+
 def length_penalty(lengths: Tensor, alpha: float) -> Tensor:
     """((5 + |Y|) / 6)^α of Wu et al. 2016; the end is counted as a token."""
     return ((5 + lengths.double()) / 6) ** alpha
@@ -166,6 +194,15 @@ class Beams:
             bound = self.scores.amax(1) / self.penalty[self.limit]
             found = self.ended[:, self.config.n_best - 1] >= bound
         return found | (self.length >= self.limit) | (self.scores.amax(1) == -torch.inf)
+
+    def record(self, slot: int) -> Record:
+        """How a sentence that is done was searched for."""
+        steps = int(self.length[slot])
+        tokens, parents, sums = (part[slot, :steps].cpu().numpy() for part in (self.said, self.came_from, self.sums))
+        kept = (self.ended_length - 1, self.ended_line, self.ended_sums, self.ended)
+        ended = [Ended(*values) for values in zip(*(part[slot].tolist() for part in kept))]
+        best = sorted((one for one in ended if one.score > -np.inf), key=lambda one: -one.score)
+        return Record(tokens, parents, sums, tuple(best))
 
     def results(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
         """The best translations of sentences that are done: those that ended first, then those that were cut."""

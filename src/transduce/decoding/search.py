@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from transduce.config import ModelConfig, SearchConfig
-from transduce.decoding.beams import Beams, Hypothesis
+from transduce.decoding.beams import Beams, Hypothesis, Record
 from transduce.decoding.engine import Engine, Lines, Runs
 from transduce.decoding.phrases import Phrases
 from transduce.decoding.rules import Rule, Spellings, make_rules, penalise_repetition
@@ -45,10 +45,12 @@ def search(
     tasks: Sequence[Task],
     config: SearchConfig,
     pieces: Sequence[str] = (),
+    records: dict[int, Record] | None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yield each sentence's number and translations, the best first, in the order in which they are found.
 
-    `pieces` are the target's subwords as text, which rules about words need.
+    `pieces` are the target's subwords as text, which rules about words need; `records`, if given, receives how each
+    sentence was searched for.
     """
     limits = [_limit(task, config, engine.config) for task in tasks]
     _check_lengths(tasks, engine.config)
@@ -78,6 +80,8 @@ def search(
         )
         try:
             for number, found in room.search():
+                if records is not None:
+                    records[order[first + number]] = room.record(number)
                 yield order[first + number], found
         finally:
             room.lines.close()
@@ -148,6 +152,7 @@ class _Room:
     ):
         self.config, self.spellings = config, spellings
         self.beam = config.n_best if config.sample else config.beam
+        self.slot_of: dict[int, int] = {}  # of the sentences that were found last
         self.waiting = deque(zip(range(len(tasks)), tasks, limits))
         source, target = max(len(task.source) for task in tasks), max(limits)
         many = max(
@@ -325,9 +330,14 @@ class _Room:
         if not done:
             return []
         numbers = [sentence.number for slot in done if (sentence := self.slots[slot])]
+        self.slot_of = dict(zip(numbers, done))
         for slot in done:
             self.slots[slot] = None
         return list(zip(numbers, self.beams.results(done)))
+
+    def record(self, number: int) -> Record:
+        """How a sentence that was just found was searched for; the next step may give its slot to another."""
+        return self.beams.record(self.slot_of[number])
 
 
 def greedy_all(

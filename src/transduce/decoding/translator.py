@@ -1,7 +1,7 @@
 """Text in, text out: `Translator` splits texts into sentences, searches for their translations and joins them again."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import nlargest
 from operator import itemgetter
@@ -161,10 +161,7 @@ class Translator:
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[np.ndarray]:
         """The log-probabilities of given translations' tokens, the end last; the first model's, in float32."""
-        rows = [
-            (self._encode(self._normal(source), "source"), self._encode(self._normal(target), "target"))
-            for source, target in pairs
-        ]
+        rows = [(self.tokens(source, "source"), self.tokens(target, "target")) for source, target in pairs]
         return score_pairs(self.loaded[0].model, rows)
 
     def _translate(
@@ -186,10 +183,10 @@ class Translator:
                 if key not in tasks:
                     tasks[key] = COPIED if _is_copied(piece, request) else len(wanted)
                     if tasks[key] != COPIED:
-                        wanted.append(self._task(piece, request))
+                        wanted.append(self.task(replace(request, text=piece)))
                 numbers[-1].append(tasks[key])
         found: list[list[Hypothesis]] = [[]] * len(wanted)
-        for count, (number, hypotheses) in enumerate(search(self.engine, wanted, config, self._pieces), 1):
+        for count, (number, hypotheses) in enumerate(search(self.engine, wanted, config, self.pieces), 1):
             found[number] = hypotheses
             done(count, len(wanted))
         alternatives = self._describe(wanted, found, options)
@@ -207,7 +204,7 @@ class Translator:
 
     def _lay_out(self, request: Request, options: Options, name: str) -> _LaidOut:
         """The sentences of a text as they stand there, and what stands around them."""
-        self._check(request, name)
+        self.check(request, name)
         longest = options.longest if self._positions is None else min(options.longest, self._positions - 1)
 
         def count(text: str) -> int:
@@ -231,7 +228,7 @@ class Translator:
                 )
         return pieces, layout
 
-    def _check(self, request: Request, name: str) -> None:
+    def check(self, request: Request, name: str) -> None:
         """Refuse what is no text, and phrases that are nothing."""
         for text in (request.text, request.prefix, *request.require, *request.forbid):
             try:
@@ -248,17 +245,19 @@ class Translator:
         """A text in the form that the training text was brought to."""
         return normalise(text, self._clean)[0]
 
-    def _task(self, piece: str, request: Request) -> Task:
+    def task(self, request: Request) -> Task:
+        """A request of one sentence as the search takes it."""
         target = self.subwords["target"]
         return Task(
-            self._encode(self._normal(piece), "source"),
+            self.tokens(request.text, "source"),
             target.encode(self._normal(request.prefix)),
             [target.encode(self._normal(phrase)) for phrase in request.require],
             [self._normal(phrase) for phrase in request.forbid],
         )
 
-    def _encode(self, text: str, side: str) -> np.ndarray:
-        return np.array([*self.subwords[side].encode(text), END], np.int32)
+    def tokens(self, text: str, side: str) -> np.ndarray:
+        """A text in the form that the training text was brought to, as tokens with their end."""
+        return np.array([*self.subwords[side].encode(self._normal(text)), END], np.int32)
 
     def _describe(
         self, tasks: Sequence[Task], found: Sequence[Sequence[Hypothesis]], options: Options
@@ -289,7 +288,8 @@ class Translator:
         ]
 
     @cached_property
-    def _pieces(self) -> list[str]:
+    def pieces(self) -> list[str]:
+        """The target's subwords as text."""
         return self.subwords["target"].pieces(range(len(self.subwords["target"])))
 
 

@@ -1,0 +1,89 @@
+"""The arguments of `transduce show` and `transduce heads`."""
+
+from pathlib import Path
+
+from transduce.flags import Parser, add_settings
+
+
+def show(parser: Parser, argv: list[str]) -> None:
+    """Look at one sentence: a page, a picture, JSON."""
+    from transduce.config import SearchConfig
+    from transduce.seeing.options import PictureConfig
+
+    parser.add_argument("model", metavar="RUN", help="a run, a checkpoint or a model")
+    parser.add_argument("sentence", metavar="SENTENCE", help="what is translated and looked at")
+    parser.add_argument("--target", metavar="TEXT", help="look at this translation instead of searching for one")
+    parser.add_argument(
+        "--out", metavar="FILE", help="page to write (default attention.html, if nothing else is wanted)"
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+    parser.add_argument(
+        "--svg", metavar="FILE", help="write a picture for a paper; --kind, --layer, --head choose what of"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON (docs/seeing.md)")
+    parser.add_argument(
+        "--roles", metavar="FILE", help="choose heads by role: the page of transduce heads, or its JSON"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
+    add_settings(parser, PictureConfig)
+    add_settings(parser, SearchConfig)
+    given, flags = parser.parse(argv)
+
+    from transduce import strict
+
+    own = {key: flags.pop(key) for key in list(flags) if key in strict.to_dict(PictureConfig())}
+    picture = strict.apply(PictureConfig(), own, "command line")
+
+    from transduce.seeing.run import ShowJob
+    from transduce.seeing.run import show as look
+
+    look(
+        ShowJob(
+            model=Path(given.model),
+            sentence=given.sentence,
+            target=given.target,
+            out=Path(given.out) if given.out else None,
+            svg=Path(given.svg) if given.svg else None,
+            json=given.json,
+            open=given.open,
+            roles=Path(given.roles) if given.roles else None,
+            picture=picture,
+            device=given.device,
+            settings=flags,
+        )
+    )
+
+
+def heads(parser: Parser, argv: list[str]) -> None:
+    """Measure all heads over a test set."""
+    from transduce.seeing.options import HeadsConfig
+
+    parser.add_argument("model", metavar="RUN", help="a run, a checkpoint or a model")
+    parser.add_argument("--source", metavar="FILE", required=True, help="sentences of a test set, one to a line")
+    parser.add_argument("--target", metavar="FILE", required=True, help="their translations")
+    parser.add_argument("--alignments", metavar="FILE", help="links to agree with, 0-0 1-2 …; default: the model's own")
+    parser.add_argument("--out", metavar="FILE", help="page to write (default heads.html, unless JSON is wanted)")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/seeing.md)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
+    add_settings(parser, HeadsConfig)
+    given, flags = parser.parse(argv)
+
+    from transduce import strict
+
+    config = strict.apply(HeadsConfig(), flags, "command line")
+
+    from transduce.seeing.run import HeadsJob
+    from transduce.seeing.run import heads as measure
+
+    measure(
+        HeadsJob(
+            model=Path(given.model),
+            source=Path(given.source),
+            target=Path(given.target),
+            alignments=Path(given.alignments) if given.alignments else None,
+            out=Path(given.out) if given.out else None,
+            json=given.json,
+            config=config,
+            device=given.device,
+        )
+    )

@@ -1,0 +1,141 @@
+"""The heads of a model over a test set: what each looks at, and what becomes of the model without it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from transduce.decoding.alignment import Links, align_words, attention_shares
+from transduce.decoding.engine import Engine
+from transduce.decoding.force import Pair, score_pairs
+from transduce.decoding.translator import Translator
+from transduce.scoring.bleu import Bleu, corpus_bleu
+from transduce.seeing.attention import look
+from transduce.seeing.kinds import KINDS
+from transduce.seeing.roles import MEASURES, Frequencies, Profile, Sides, Tally, mask_cross, mask_self
+from transduce.seeing.switching import Head, all_heads, switched_off
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Without:
+    """How the model fares with a head switched off."""
+
+    loss: float
+    """nats a target token"""
+    bleu: float | None
+    """of its translations, if they were asked for"""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was measured of a model's heads."""
+
+    model: str
+    sentences: int
+    tokens: int
+    """of the target, with the ends"""
+    reference: str
+    """what the alignments were compared with"""
+    loss: float
+    """of the whole model, nats a target token"""
+    bleu: Bleu | None
+    heads: dict[Head, Profile]
+    without: dict[Head, Without]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; layers and heads are counted from 1, as on the command line."""
+        return {
+            "format": FORMAT,
+            "model": self.model,
+            "sentences": self.sentences,
+            "tokens": self.tokens,
+            "alignment_reference": self.reference,
+            "loss": self.loss,
+            "bleu": self.bleu.score if self.bleu else None,
+            "bleu_signature": self.bleu.signature if self.bleu else None,
+            "measures": MEASURES,
+            "heads": [
+                {
+                    "kind": head.kind,
+                    "layer": head.layer + 1,
+                    "head": head.head + 1,
+                    "role": profile.role,
+                    **asdict(profile),
+                    "loss_without": self.without[head].loss if head in self.without else None,
+                    "bleu_without": self.without[head].bleu if head in self.without else None,
+                }
+                for head, profile in self.heads.items()
+            ],
+        }
+
+
+def measure_profiles(
+    translator: Translator, pairs: Sequence[Pair], links: Sequence[Links], done: Callable[[int], None] = lambda _: None
+) -> dict[Head, Profile]:
+    """What each head of the model looks at; links are those that its alignments are compared with."""
+    model, names = translator.loaded[0].model, translator.subwords
+    sides = [
+        Sides(names["source"].pieces(source[:-1]), names["target"].pieces(target[:-1]), own)
+        for (source, target), own in zip(pairs, links)
+    ]
+    of_source = Frequencies([one.source for one in sides])
+    of_target = Frequencies([one.target for one in sides])
+    stacks = dict(zip(KINDS, (len(model.encoder), len(model.decoder), len(model.decoder))))
+    tallies = {kind: [Tally(model.config.heads) for _ in range(layers)] for kind, layers in stacks.items()}
+    for count, (number, looked) in enumerate(look(model, pairs), 1):
+        own = sides[number]
+        masks = {
+            "encoder": mask_self(own.source, of_source, "encoder"),
+            "decoder": mask_self(own.target, of_target, "decoder"),
+            "cross": mask_cross(own, of_source),
+        }
+        for kind in KINDS:
+            for tally, weights in zip(tallies[kind], looked.attention.of(kind)):
+                tally.add(weights, masks[kind], causal=kind == "decoder")
+                if kind == "cross":
+                    tally.add_alignment(weights, own)
+        done(count)
+    return {head: tallies[head.kind][head.layer].profile(head.head) for head in all_heads(model)}
+
+
+def own_links(translator: Translator, pairs: Sequence[Pair]) -> list[Links]:
+    """The model's own alignments: those of `transduce translate --alignments`."""
+    names = translator.subwords
+    return [
+        align_words(share, names["source"].pieces(source[:-1]), names["target"].pieces(target[:-1]))
+        for share, (source, target) in zip(attention_shares(translator.loaded[0].model, pairs), pairs)
+    ]
+
+
+def measure_loss(translator: Translator, pairs: Sequence[Pair]) -> float:
+    """The mean of -log P over the target's tokens."""
+    scores = score_pairs(translator.loaded[0].model, pairs)
+    return -float(np.concatenate(scores).sum(dtype=np.float64)) / sum(map(len, scores))
+
+
+def measure_without(
+    translator: Translator,
+    pairs: Sequence[Pair],
+    texts: tuple[Sequence[str], Sequence[str]],
+    make_engine: Callable[[], Engine] | None,
+    done: Callable[[int], None] = lambda _: None,
+) -> dict[Head, Without]:
+    """The loss without each head; and BLEU, if there is what makes an engine of the changed model to translate with."""
+    model = translator.loaded[0].model
+    found: dict[Head, Without] = {}
+    for count, head in enumerate(all_heads(model), 1):
+        with switched_off(model, [head]):
+            bleu = measure_bleu(translator, make_engine(), texts).score if make_engine else None
+            found[head] = Without(measure_loss(translator, pairs), bleu)
+        done(count)
+    return found
+
+
+def measure_bleu(translator: Translator, engine: Engine, texts: tuple[Sequence[str], Sequence[str]]) -> Bleu:
+    """BLEU of an engine's translations."""
+    sources, references = texts
+    translations = Translator(translator.loaded, engine).translate(list(sources))
+    return corpus_bleu([found.text for found in translations], references)

@@ -1,0 +1,44 @@
+"""What may be asked of pictures and of the measures of heads."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from transduce.seeing.kinds import Kind, View
+from transduce.strict import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureConfig(Settings):
+    """What --svg draws."""
+
+    kind: Kind = "encoder"
+    """attention of the encoder or the decoder to itself, or from the decoder to the encoder (cross)"""
+    layer: int | None = None
+    """layer, counted from 1; off: the last"""
+    head: tuple[int, ...] = ()
+    """heads, counted from 1; none named: all"""
+    view: View = "lines"
+    """lines between words as in the paper's figures, or a heat map for each head"""
+    word: str = ""
+    """draw only where this word looks"""
+
+    def problems(self) -> Iterator[str]:
+        yield from self.at_least(1, "layer")
+        yield from (f"head = {head} is out of range; use 1 or more" for head in self.head if head < 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsConfig(Settings):
+    """What is measured of heads."""
+
+    sentences: int = 500
+    """measure over so many sentences, the first of the files"""
+    switch: bool = True
+    """also measure the loss with each head switched off"""
+    bleu: bool = False
+    """also translate with each head switched off, for BLEU: the whole test set once for each head"""
+
+    def problems(self) -> Iterator[str]:
+        yield from self.at_least(1, "sentences")
+        if self.bleu and not self.switch:
+            yield "bleu = true is about heads that are switched off, and switch = false; use one of them"

@@ -1,0 +1,75 @@
+"""Pages in one file: styles, scripts and data within, nothing from elsewhere, and nothing else may run or be loaded.
+
+The data lie in the page as JSON, apart from what shows them: `pages/*.js` are given nothing but that.
+"""
+
+import json
+import os
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from transduce.disk import write_synced
+
+SENTENCE_SCRIPTS = ("draw.js", "attention.js", "beam.js", "sentence.js")
+HEADS_SCRIPTS = ("draw.js", "heads.js")
+
+
+def make_page(title: str, data: Any, scripts: tuple[str, ...], show: str) -> str:
+    """A page that shows the data: `show` is the function of the scripts that does it."""
+    style = _read("look.css")
+    script = "\n".join(
+        [
+            '"use strict";',
+            *map(_read, scripts),
+            f'{show}(document.querySelector("main"), JSON.parse(document.getElementById("data").textContent));\n',
+        ]
+    )
+    # Only what stands here may run, by its checksum; pictures are those that the page makes to save them.
+    policy = (
+        f"default-src 'none'; script-src '{_checksum(script)}'; style-src '{_checksum(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<main><noscript>This page draws with a script, which is switched off here.</noscript></main>
+<script type="application/json" id="data">{as_data(data)}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def as_data(value: Any) -> str:
+    """JSON that no HTML parser takes for markup."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step; a path that is not Unicode may be in it."""
+    new = path.with_name(path.name + ".new")
+    write_synced(new, text.encode("utf-8", "replace"))
+    os.replace(new, path)
+
+
+def _read(name: str) -> str:
+    return (files("transduce.seeing") / "pages" / name).read_text(encoding="utf-8")
+
+
+def _checksum(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,209 @@
+"""One sentence and its translation, seen through: attention, probabilities, the search, which word comes from which.
+
+`Seen.to_dict` is its form for programs and for the page; docs/seeing.md describes it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from transduce.config import SearchConfig
+from transduce.decoding.alignment import Links, align_words, attention_shares, number_words
+from transduce.decoding.beams import Record
+from transduce.decoding.options import Request
+from transduce.decoding.search import search
+from transduce.decoding.translator import Translator
+from transduce.errors import DataError
+from transduce.seeing.attention import Attention, look
+from transduce.seeing.kinds import KINDS, Kind
+from transduce.seeing.tree import Node, make_tree
+from transduce.text.subwords import BEGIN, END
+
+FORMAT = 1
+LONGEST = 256  # tokens on a side; the tables grow with the square of it
+RIVALS = 5
+NAMES = {BEGIN: "⟨begin⟩", END: "⟨end⟩"}
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another token that might have been said."""
+
+    piece: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A token that was said, and what might have been said instead."""
+
+    piece: str
+    probability: float
+    rank: int | None
+    """1 for the most probable; none where it is not among the first RIVALS + 1"""
+    rivals: tuple[Rival, ...]
+    """the most probable other tokens"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a model does with a sentence and its translation."""
+
+    model: str
+    """the name of its run"""
+    source: str
+    target: str
+    given: bool
+    """whether the translation was given, or else found by the search"""
+    complete: bool
+    """false if the search cut it at the longest it might become"""
+    log_probability: float
+    """log P(target | source), in nats"""
+    source_pieces: tuple[str, ...]
+    """the source's subwords and its end"""
+    taken_pieces: tuple[str, ...]
+    """what the decoder takes in: the beginning, then the target's subwords"""
+    said_pieces: tuple[str, ...]
+    """what it says at each of these steps: the target's subwords, then the end"""
+    attention: Attention
+    steps: tuple[Step, ...]
+    links: Links
+    """(source word, target word), counted from 0"""
+    tree: tuple[Node, ...]
+    """the beam; empty where the translation was given"""
+    tree_pieces: tuple[str, ...]
+    """the subword of each of its nodes"""
+
+    def labels(self, kind: Kind) -> tuple[Sequence[str], Sequence[str]]:
+        """The subwords that look and those that are looked at."""
+        match kind:
+            case "encoder":
+                return self.source_pieces, self.source_pieces
+            case "decoder":
+                return self.taken_pieces, self.taken_pieces
+            case "cross":
+                return self.said_pieces, self.source_pieces
+
+    def to_dict(self, digits: int = 6) -> dict[str, Any]:
+        """As JSON has it, weights and probabilities rounded to so many decimals."""
+        return {
+            "format": FORMAT,
+            "model": self.model,
+            "source": {"text": self.source, "pieces": self.source_pieces, "words": _words(self.source_pieces[:-1])},
+            "target": {
+                "text": self.target,
+                "given": self.given,
+                "complete": self.complete,
+                "log_probability": round(self.log_probability, digits),
+                "taken": self.taken_pieces,
+                "said": self.said_pieces,
+                "words": _words(self.taken_pieces[1:]),
+            },
+            "attention": {kind: [_rounded(layer, digits) for layer in self.attention.of(kind)] for kind in KINDS},
+            "steps": [
+                {
+                    "piece": step.piece,
+                    "probability": round(step.probability, digits),
+                    "rank": step.rank,
+                    "rivals": [[rival.piece, round(rival.probability, digits)] for rival in step.rivals],
+                }
+                for step in self.steps
+            ],
+            "alignment": self.links,
+            "tree": [
+                {"piece": piece, **{key: _short(value, digits) for key, value in asdict(node).items()}}
+                for piece, node in zip(self.tree_pieces, self.tree)
+            ],
+        }
+
+
+def see(translator: Translator, request: Request, config: SearchConfig, target: str | None = None) -> Seen:
+    """Translate one sentence, or take the translation given, and look at what the first model does with it."""
+    translator.check(request, "the sentence")
+    task = translator.task(request)
+    if len(task.source) == 1:
+        raise DataError("there is nothing to look at: the sentence is empty; give some words")
+    _refuse_long(len(task.source), "sentence")
+    record: Record | None = None
+    if target is None:
+        records: dict[int, Record] = {}
+        ((_, (best, *_)),) = search(translator.engine, [task], config, translator.pieces, records)
+        record = records[0]
+        tokens, complete = np.append(best.tokens, END).astype(np.int32), best.ended
+    else:
+        translator.check(Request(target), "the translation")
+        tokens, complete = translator.tokens(target, "target"), True
+    _refuse_long(len(tokens), "translation")
+    source, sides = np.asarray(task.source), translator.subwords
+    ((_, looked),) = look(translator.loaded[0].model, [(source, tokens)], RIVALS + 1)
+    source_pieces, said = _pieces(translator, source, "source"), _pieces(translator, tokens, "target")
+    (shares,) = attention_shares(translator.loaded[0].model, [(source, tokens)])
+    tree = make_tree(record) if record else []
+    return Seen(
+        model=name_of(translator),
+        source=sides["source"].decode(source[:-1]),
+        target=sides["target"].decode(tokens[:-1]),
+        given=target is not None,
+        complete=complete,
+        log_probability=float(looked.log_probabilities[: len(tokens) if complete else -1].sum(dtype=np.float64)),
+        source_pieces=source_pieces,
+        taken_pieces=(NAMES[BEGIN], *said[:-1]),
+        said_pieces=said,
+        attention=looked.attention,
+        steps=tuple(
+            _step(translator, *each)
+            for each in zip(tokens.tolist(), looked.log_probabilities, looked.rivals, looked.rival_scores)
+        ),
+        links=align_words(shares, source_pieces[:-1], said[:-1]),
+        tree=tuple(tree),
+        tree_pieces=_pieces(translator, [node.token for node in tree], "target"),
+    )
+
+
+def name_of(translator: Translator) -> str:
+    """The name of the first model's run, or of its own folder."""
+    folder = translator.loaded[0].folder.resolve()
+    return folder.parent.name if folder.name == "model" else folder.name
+
+
+def _refuse_long(tokens: int, what: str) -> None:
+    if tokens > LONGEST:
+        raise DataError(
+            f"the {what} has {tokens:,} tokens, and {LONGEST} are the most that are shown; give one sentence of it"
+        )
+
+
+def _pieces(translator: Translator, tokens: Sequence[int] | np.ndarray, side: str) -> tuple[str, ...]:
+    return tuple(
+        NAMES.get(int(token)) or piece for token, piece in zip(tokens, translator.subwords[side].pieces(tokens))
+    )
+
+
+def _step(
+    translator: Translator, token: int, score: float, rivals: np.ndarray, scores: Float[np.ndarray, " rivals"]
+) -> Step:
+    ranked = rivals.tolist()
+    others = [(rival, float(np.exp(own))) for rival, own in zip(ranked, scores) if rival != token][:RIVALS]
+    names = _pieces(translator, [token, *(rival for rival, _ in others)], "target")
+    return Step(
+        names[0],
+        float(np.exp(score)),
+        ranked.index(token) + 1 if token in ranked else None,
+        tuple(Rival(name, share) for name, (_, share) in zip(names[1:], others)),
+    )
+
+
+def _words(pieces: Sequence[str]) -> list[int]:
+    """The word each subword belongs to; the ends belong to none."""
+    return number_words(pieces).tolist()
+
+
+def _rounded(weights: np.ndarray, digits: int) -> list[Any]:
+    return np.round(weights.astype(np.float64), digits).tolist()
+
+
+def _short(value: Any, digits: int) -> Any:
+    return round(value, digits) if isinstance(value, float) else value

@@ -1,0 +1,69 @@
+"""Heads switched off: what they would have added is nothing, all else of the model stays as it is."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from transduce.model.attention import MultiHeadAttention
+from transduce.model.layers import DecoderLayer, EncoderLayer
+from transduce.model.transformer import Transformer
+from transduce.seeing.kinds import Kind
+
+
+class Head(NamedTuple):
+    """One head of a model; layer and head are counted from 0."""
+
+    kind: Kind
+    layer: int
+    head: int
+
+
+def all_heads(model: Transformer) -> list[Head]:
+    """Every head of a model: the encoder's, the decoder's own, and those that look from one to the other."""
+    encoder_layers, decoder_layers = model.config.stacks()
+    stacks: tuple[tuple[Kind, int], ...] = (
+        ("encoder", encoder_layers),
+        ("decoder", decoder_layers),
+        ("cross", decoder_layers),
+    )
+    return [
+        Head(kind, layer, head)
+        for kind, layers in stacks
+        for layer in range(layers)
+        for head in range(model.config.heads)
+    ]
+
+
+def attention_of(model: Transformer, kind: Kind, layer: int) -> MultiHeadAttention:
+    """The attention of one kind and layer."""
+    if kind == "encoder":
+        found = model.encoder[layer]
+        assert isinstance(found, EncoderLayer)
+        return found.self_attention
+    found = model.decoder[layer]
+    assert isinstance(found, DecoderLayer)
+    return found.self_attention if kind == "decoder" else found.cross_attention
+
+
+@contextmanager
+def switched_off(model: Transformer, heads: Iterable[Head]) -> Iterator[None]:
+    """Let heads add nothing while the block lasts; afterwards the weights are the same bits as before.
+
+    A head reaches the rest of the model through its own columns of W^O alone, so zeros there are the head masked.
+    """
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+    try:
+        with torch.no_grad():
+            for kind, layer, head in heads:
+                attention = attention_of(model, kind, layer)
+                width = attention.shape()[2]
+                columns = attention.output[:, head * width : (head + 1) * width]
+                kept.append((columns, columns.clone()))
+                columns.zero_()
+        yield
+    finally:
+        with torch.no_grad():
+            for columns, before in reversed(kept):  # a head that was named twice was zero the second time
+                columns.copy_(before)
