@@ -1,0 +1,28 @@
+"""The arguments of `transduce prepare`."""
+
+import sys
+from pathlib import Path
+
+from transduce.doors.arguments import resolve
+from transduce.flags import Parser, add_settings
+
+
+def prepare(parser: Parser, argv: list[str]) -> None:
+    """Resolve the settings, prepare the data set and show what became of the corpus."""
+    from transduce import strict
+    from transduce.text.inputs import BUILTIN, PrepareConfig
+
+    parser.add_argument("out", metavar="OUT", help="folder the data set is written to")
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings; flags override it")
+    add_settings(parser, PrepareConfig)
+    given, flags = parser.parse(argv)
+    file = strict.read_toml(Path(given.config)) if given.config else {}
+    builtin = str(flags.get("builtin") or file.get("builtin"))
+    config = resolve(BUILTIN.get(builtin, PrepareConfig()), given.config, flags)
+
+    from transduce.text import prepare as text  # after the arguments are read, so that help and mistakes answer sooner
+    from transduce.text.report import show_report
+
+    data, made = text.prepare(Path(given.out), config)
+    if made:
+        show_report(data.report(), sys.stderr)

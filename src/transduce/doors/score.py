@@ -1,0 +1,70 @@
+"""The arguments of `transduce score`."""
+
+from pathlib import Path
+from typing import Any
+
+from transduce.doors.arguments import check_positive
+from transduce.flags import Parser
+
+
+def score(parser: Parser, argv: list[str]) -> None:
+    """Score systems, print the scores and write what was asked for."""
+
+    def several(flag: str, name: str, text: str, **more: Any) -> None:
+        parser.add_argument(flag, metavar=name, nargs="+", action="extend", help=text, **more)
+
+    parser.add_argument(
+        "systems",
+        metavar="HYP",
+        nargs="+",
+        help="translations, one to a line; the others are compared with the first; - is standard input",
+    )
+    several("--reference", "REF", "references, one file or several", required=True)
+    parser.add_argument("--source", metavar="SRC", help="what was translated, for the report, --comet and --model")
+    several("--metrics", "NAME", "bleu chrf chrf++ ter exact paper (default all but chrf++)", default=[])
+    parser.add_argument(
+        "--language", metavar="CODE", help="of the references, for the paper's BLEU (default: by REF's name)"
+    )
+    parser.add_argument("--tokenize", metavar="NAME", help="sacreBLEU's tokenizer (default 13a, or that of zh, ja, ko)")
+    parser.add_argument("--lowercase", action="store_true", help="compare lower case")
+    parser.add_argument(
+        "--sentences", metavar="FILE", help="write each sentence's scores as JSON lines; - is standard output"
+    )
+    parser.add_argument("--report", metavar="FILE", help="write an HTML page with the best and worst sentences")
+    parser.add_argument("--examples", metavar="N", type=int, default=20, help="sentences in its lists (default 20)")
+    parser.add_argument("--samples", metavar="N", type=int, default=1000, help="resamples for p-values (default 1000)")
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=12345, help="of the resamples (default sacreBLEU's 12345)"
+    )
+    parser.add_argument("--comet", metavar="MODEL", help="a COMET model, such as Unbabel/wmt22-comet-da")
+    parser.add_argument("--model", metavar="RUN", help="a run or model, for the perplexity of the references")
+    parser.add_argument("--workers", metavar="N", type=int, help="processes (default: as many as help)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given, _ = parser.parse(argv)
+    check_positive(given.workers, "--workers")
+
+    from transduce.scoring.score import ScoreRequest, publish, score
+
+    measure = None
+    if given.model:
+        from transduce.scoring.perplexity import measure_with
+
+        measure = measure_with(Path(given.model))
+    request = ScoreRequest(
+        systems=tuple(map(Path, given.systems)),
+        references=tuple(map(Path, given.reference)),
+        source=Path(given.source) if given.source else None,
+        metrics=tuple(given.metrics),
+        language=given.language,
+        tokenize=given.tokenize,
+        lowercase=given.lowercase,
+        samples=given.samples,
+        seed=given.seed,
+        comet=given.comet,
+        sentences=Path(given.sentences) if given.sentences else None,
+        report=Path(given.report) if given.report else None,
+        examples=given.examples,
+        workers=given.workers,
+        json=given.json,
+    )
+    publish(score(request, measure))

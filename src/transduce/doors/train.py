@@ -1,0 +1,48 @@
+"""The arguments of `transduce train`."""
+
+from pathlib import Path
+
+from transduce.doors.arguments import check_positive, resolve
+from transduce.errors import UsageError
+from transduce.flags import Parser, add_settings
+
+
+def train(parser: Parser, argv: list[str]) -> int:
+    """Resolve the settings, train, and print how it ended."""
+    from transduce.config import Config
+    from transduce.presets import get
+
+    parser.add_argument("data", metavar="DATA", help="data set made by transduce prepare")
+    parser.add_argument("--out", metavar="RUN", required=True, help="folder of the run: its checkpoints, log and model")
+    parser.add_argument("--preset", metavar="NAME", default="base", help="settings to begin with (default base)")
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings laid over them; flags override it")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in RUN, if there is one")
+    parser.add_argument("--from", metavar="RUN", dest="start", help="begin with the weights of another run or model")
+    parser.add_argument("--for", metavar="TIME", dest="time", help="stop after so long: 90s, 25m, 1h30m")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
+    parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
+    add_settings(parser, Config)
+    given, flags = parser.parse(argv)
+    check_positive(given.threads, "--threads")
+    if {"vocabulary", "source_vocabulary"} & flags.get("model", {}).keys():
+        raise UsageError("the vocabulary is that of the data set; choose its size with: transduce prepare --subwords N")
+    config = resolve(get(given.preset).config, given.config, flags)
+
+    from transduce.training.run import Request, run_training
+    from transduce.training.stopping import parse_duration
+
+    outcome = run_training(
+        Request(
+            data=Path(given.data),
+            out=Path(given.out),
+            config=config,
+            resume=given.resume,
+            start=Path(given.start) if given.start else None,
+            seconds=parse_duration(given.time) if given.time else None,
+            device=given.device,
+            threads=given.threads,
+        )
+    )
+    for name, text in outcome.summary:
+        print(f"{name}: {text}")
+    return outcome.exit_code

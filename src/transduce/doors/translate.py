@@ -1,0 +1,74 @@
+"""The arguments of `transduce translate`."""
+
+from pathlib import Path
+
+from transduce.doors.arguments import check_positive
+from transduce.flags import Parser, add_settings
+
+
+def translate(parser: Parser, argv: list[str]) -> None:
+    """Load the model and translate lines, or answer a person at a terminal."""
+    from transduce.config import SearchConfig
+    from transduce.decoding.options import Options
+
+    parser.add_argument("models", metavar="RUN", nargs="+", help="a run, a checkpoint or a model; several: an ensemble")
+    parser.add_argument("--input", metavar="FILE", help="text to translate (default standard input)")
+    parser.add_argument(
+        "--out", metavar="FILE", help="file of translations; if the job is killed, the same command goes on"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON: scores, alternatives, tokens")
+    parser.add_argument(
+        "--json-input",
+        action="store_true",
+        help="lines are JSON objects: text, and prefix, require, forbid for it alone",
+    )
+    parser.add_argument("--prefix", metavar="TEXT", default="", help="translations begin with this")
+    parser.add_argument(
+        "--require", metavar="TEXT", nargs="+", action="extend", default=[], help="translations contain these phrases"
+    )
+    parser.add_argument(
+        "--forbid",
+        metavar="TEXT",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="translations do not contain these phrases",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "float32", "bf16", "int8"],
+        default="auto",
+        help="arithmetic; int8 is the fastest on a CPU (default: float32 on a CPU, bf16 on a GPU that has it)",
+    )
+    parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
+    parser.add_argument(
+        "--engine",
+        choices=["auto", "native", "torch"],
+        default="auto",
+        help="what computes on a CPU: our own code, compiled once, or torch (default: our own where it can be)",
+    )
+    add_settings(parser, SearchConfig)
+    add_settings(parser, Options)
+    given, flags = parser.parse(argv)
+    check_positive(given.threads, "--threads")
+
+    from transduce.decoding.run import Job, run_job
+
+    run_job(
+        Job(
+            models=[Path(model) for model in given.models],
+            input=Path(given.input) if given.input not in (None, "-") else None,
+            out=Path(given.out) if given.out not in (None, "-") else None,
+            json=given.json,
+            json_input=given.json_input,
+            prefix=given.prefix,
+            require=tuple(given.require),
+            forbid=tuple(given.forbid),
+            device=given.device,
+            precision=given.precision,
+            threads=given.threads,
+            engine=given.engine,
+            settings=flags,
+        )
+    )
