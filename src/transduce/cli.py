@@ -64,6 +64,11 @@ VERBS = {
         "runs/base --source dev.en --target dev.de",
         home="show",
     ),
+    "models": Verb(
+        "List the models that translate --to a language: those that come with transduce, and yours.",
+        "[FOLDER …] [flags]",
+        "runs",
+    ),
     "presets": Verb(
         "List the paper's models, or print the settings of one as TOML.",
         "[NAME] [flags]",

@@ -259,7 +259,7 @@ def test_models_are_named(tiny: Path, tmp_path: Path, source: Path, capfd: pytes
     )
     with pytest.raises(AssertionError):
         assert main(["translate"]) == 0
-    assert "the following arguments are required: RUN" in capfd.readouterr().err
+    assert "name a RUN, or the language to translate into with --to" in capfd.readouterr().err
 
 
 def test_an_ensemble_translates(tiny: Path, tmp_path: Path, source: Path, capfd: pytest.CaptureFixture[str]):

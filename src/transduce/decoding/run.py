@@ -22,6 +22,8 @@ class Job:
     """What the command line asks for."""
 
     models: Sequence[Path]
+    texts: Sequence[str] = ()
+    """what is translated instead of a file or a pipe"""
     input: Path | None
     out: Path | None
     json: bool
@@ -46,6 +48,13 @@ def run_job(job: Job) -> None:
         if wanted and not job.json:
             raise UsageError(f"{flag} needs --json: plain output has a line for each line of the input")
     common = Request("", job.prefix, job.require, job.forbid)
+    if job.texts and (job.input or job.out):
+        raise UsageError("texts on the command line are answered at once; leave --input and --out out")
+    if job.texts:
+        translator = _load(job)
+        for text in job.texts:
+            print(_answer(translator, text, options, config, common, job), flush=True)
+        return
     if job.out:
         refuse_existing(job.out)
     if job.input is None and job.out is None and sys.stdin.isatty():
@@ -96,16 +105,22 @@ def _converse(translator: Translator, options: Options, config: SearchConfig, co
     print(f"{names}: type a text and press Enter; Ctrl-D ends", file=sys.stderr)
     while True:
         try:
-            line = _ask()
-            own = read_request(line, "your text") if job.json_input else Request(line)
-            found = translator.translate(own.with_common(common), options, **strict.to_dict(config))
+            answer = _answer(translator, _ask(), options, config, common, job)
         except EOFError:
             print(file=sys.stderr)
             return
         except TransduceError as error:
             print(f"error: {error}", file=sys.stderr)
             continue
-        print(as_json(found, options, config.n_best > 1) if job.json else found.text, flush=True)
+        print(answer, flush=True)
+
+
+def _answer(
+    translator: Translator, text: str, options: Options, config: SearchConfig, common: Request, job: Job
+) -> str:
+    own = read_request(text, "your text") if job.json_input else Request(text)
+    found = translator.translate(own.with_common(common), options, **strict.to_dict(config))
+    return as_json(found, options, config.n_best > 1) if job.json else found.text
 
 
 def _ask() -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from transduce.doors.arguments import check_positive
+from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
 
 
@@ -11,7 +12,14 @@ def translate(parser: Parser, argv: list[str]) -> None:
     from transduce.config import SearchConfig
     from transduce.decoding.options import Options
 
-    parser.add_argument("models", metavar="RUN", nargs="+", help="a run, a checkpoint or a model; several: an ensemble")
+    parser.add_argument(
+        "names", metavar="RUN", nargs="*", help="a run, a checkpoint or a model; several: an ensemble; with --to: texts"
+    )
+    parser.add_argument(
+        "--to", metavar="LANGUAGE", help="translate into this language with a model of `transduce models`"
+    )
+    parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="from this language, where several can be")
+    parser.add_argument("--text", metavar="TEXT", nargs="+", action="extend", default=[], help="translate these texts")
     parser.add_argument("--input", metavar="FILE", help="text to translate (default standard input)")
     parser.add_argument(
         "--out", metavar="FILE", help="file of translations; if the job is killed, the same command goes on"
@@ -52,12 +60,18 @@ def translate(parser: Parser, argv: list[str]) -> None:
     add_settings(parser, Options)
     given, flags = parser.parse(argv)
     check_positive(given.threads, "--threads")
+    if given.source and not given.to:
+        raise UsageError("--from chooses among models by their languages; give --to as well")
+    if not (given.names or given.to):
+        raise UsageError("name a RUN, or the language to translate into with --to; `transduce models` lists them")
 
     from transduce.decoding.run import Job, run_job
+    from transduce.decoding.shelf import find_pair
 
     run_job(
         Job(
-            models=[Path(model) for model in given.models],
+            models=[find_pair(given.to, given.source)] if given.to else [Path(name) for name in given.names],
+            texts=(*(given.names if given.to else ()), *given.text),
             input=Path(given.input) if given.input not in (None, "-") else None,
             out=Path(given.out) if given.out not in (None, "-") else None,
             json=given.json,

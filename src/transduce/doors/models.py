@@ -1,0 +1,34 @@
+"""The arguments of `transduce models`."""
+
+from pathlib import Path
+
+from transduce.doors.arguments import print_json
+from transduce.flags import Parser
+
+
+def models(parser: Parser, argv: list[str]) -> None:
+    """List the models that are there."""
+    parser.add_argument("folders", metavar="FOLDER", nargs="*", help="also those anywhere below these folders")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given, _ = parser.parse(argv)
+
+    from transduce.decoding.shelf import list_models, user_folder
+    from transduce.tables import print_table
+
+    found = list_models(*map(Path, given.folders))
+    if given.json:
+        print_json([model.as_dict() for model in found])
+    elif found:
+        rows = [
+            (
+                model.name,
+                "-".join(model.languages) if model.languages else "",
+                f"{model.parameters / 1e6:.1f} M",
+                f"{model.bytes / 1e6:.1f} MB",
+                model.where,
+            )
+            for model in found
+        ]
+        print_table(("name", "languages", "parameters", "size", "where"), rows)
+    else:
+        print(f"no models: put some into {user_folder()}, or name a folder that holds runs")

@@ -1,0 +1,77 @@
+"""`transduce models`, and `transduce translate --to`, which finds a model by its language."""
+
+import json
+from pathlib import Path
+
+import pytest
+from models import save_tiny
+
+from transduce import Translator
+from transduce.cli import main
+from transduce.decoding import shelf
+
+TEXTS = ["two euros", "nine dollars and a half"]
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two models that come with transduce, and no others."""
+    folder = tmp_path / "box"
+    monkeypatch.setattr(shelf, "BOX", folder)
+    monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
+    save_tiny(folder / "en-de", about={"languages": ["en", "de"]})
+    save_tiny(folder / "fr-de", about={"languages": ["fr", "de"]}, seed=2)
+    return folder
+
+
+@pytest.mark.parametrize(("flags", "name"), [((), "en-de"), (("--from", "fr"), "fr-de")])
+def test_texts_are_translated_into_a_language(
+    box: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], name: str
+):
+    assert main(["translate", "--to", "de", *flags, *TEXTS]) == 0
+    expected = [found.text for found in Translator.load(box / name).translate(TEXTS)]
+    assert capsys.readouterr().out.splitlines() == expected
+    # The same with the model's own name, and as JSON.
+    assert main(["translate", str(box / name), "--json", "--text", *TEXTS]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["translation"] for each in shown] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--to", "it", "ciao"], "no model translates into it; there are en-de, fr-de"),
+        (["--to", "de", "--from", "it", "ciao"], "no model translates it-de"),
+        (["--from", "en", "RUN"], "--from chooses among models by their languages; give --to as well"),
+        ([], "name a RUN, or the language to translate into with --to"),
+        (["--to", "de", "x", "--out", "y"], "texts on the command line are answered at once"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_answered(box: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str):
+    assert main(["translate", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+
+
+def test_models_are_listed(box: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    run = save_tiny(tmp_path / "runs" / "mine" / "model").parent
+    assert main(["models", str(tmp_path / "runs")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", "en-de", "fr-de", str(run)]
+    assert main(["models", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["name"], each["languages"], each["where"]) for each in found] == [
+        ("en-de", ["en", "de"], "box"),
+        ("fr-de", ["fr", "de"], "box"),
+    ]
+
+
+def test_where_there_are_none_it_says_where_they_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(shelf, "BOX", tmp_path / "box")
+    monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
+    assert main(["models"]) == 0
+    assert f"put some into {tmp_path / 'own'}" in capsys.readouterr().out
