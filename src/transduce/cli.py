@@ -26,6 +26,7 @@ VERBS = {
     "train": "Train a model on a data set; stop and resume at any time.",
     "average": "Average the weights of checkpoints into one model.",
     "translate": "Translate a file, a pipe, or what you type.",
+    "parse": "Parse sentences: the constituents of each as a tree in brackets, drawn, or as a picture.",
     "score": "Score translations against references, and tell whether systems differ by more than chance.",
     "presets": "List the paper's models, or print the settings of one as TOML.",
     "doctor": "Show what this machine has and can do, as a bug report needs it.",
@@ -80,6 +81,10 @@ def run(argv: list[str]) -> int:
             average(rest)
         case ["translate", *rest]:
             translate(rest)
+        case ["parse", *rest]:
+            from transduce.doors.parse import parse
+
+            parse(rest, VERBS["parse"])
         case ["score", *rest]:
             score(rest)
         case ["presets", *rest]:
@@ -96,7 +101,7 @@ def prepare(argv: list[str]) -> None:
     """Resolve the settings, prepare the data set and show what became of the corpus."""
     from transduce import strict
     from transduce.flags import add_settings
-    from transduce.text.inputs import BUILTIN, PrepareConfig
+    from transduce.text.inputs import PrepareConfig, starting_config
 
     example = "data/en-de --source train.en --target train.de --dev-split 2000 --subwords 16000"
     parser = _parser("prepare", "OUT [flags]", example)
@@ -105,8 +110,8 @@ def prepare(argv: list[str]) -> None:
     add_settings(parser, PrepareConfig)
     given, flags = parser.parse(argv)
     file = strict.read_toml(_path(given.config)) if given.config else {}
-    builtin = str(flags.get("builtin") or file.get("builtin"))
-    config = _resolve(BUILTIN.get(builtin, PrepareConfig()), given.config, flags)
+    start = starting_config(*(flags.get(name) or file.get(name) for name in ("builtin", "task")))
+    config = _resolve(start, given.config, flags)
 
     from transduce.text import prepare as text  # after the arguments are read, so that help and mistakes answer sooner
     from transduce.text.report import show_report
@@ -302,21 +307,15 @@ def score(argv: list[str]) -> None:
     )
     several("--reference", "REF", "references, one file or several", required=True)
     parser.add_argument("--source", metavar="SRC", help="what was translated, for the report, --comet and --model")
-    several("--metrics", "NAME", "bleu chrf chrf++ ter exact paper (default all but chrf++)", default=[])
-    parser.add_argument(
-        "--language", metavar="CODE", help="of the references, for the paper's BLEU (default: by REF's name)"
-    )
+    several("--metrics", "NAME", "bleu chrf chrf++ ter exact paper (default all but chrf++), parseval", default=[])
+    parser.add_argument("--language", metavar="CODE", help="of the references, for the paper's BLEU (default by name)")
     parser.add_argument("--tokenize", metavar="NAME", help="sacreBLEU's tokenizer (default 13a, or that of zh, ja, ko)")
     parser.add_argument("--lowercase", action="store_true", help="compare lower case")
-    parser.add_argument(
-        "--sentences", metavar="FILE", help="write each sentence's scores as JSON lines; - is standard output"
-    )
+    parser.add_argument("--sentences", metavar="FILE", help="write each sentence's scores as JSON lines; - is stdout")
     parser.add_argument("--report", metavar="FILE", help="write an HTML page with the best and worst sentences")
     parser.add_argument("--examples", metavar="N", type=int, default=20, help="sentences in its lists (default 20)")
     parser.add_argument("--samples", metavar="N", type=int, default=1000, help="resamples for p-values (default 1000)")
-    parser.add_argument(
-        "--seed", metavar="N", type=int, default=12345, help="of the resamples (default sacreBLEU's 12345)"
-    )
+    parser.add_argument("--seed", metavar="N", type=int, default=12345, help="of the resamples (default 12345)")
     parser.add_argument("--comet", metavar="MODEL", help="a COMET model, such as Unbabel/wmt22-comet-da")
     parser.add_argument("--model", metavar="RUN", help="a run or model, for the perplexity of the references")
     parser.add_argument("--workers", metavar="N", type=int, help="processes (default: as many as help)")
@@ -361,9 +360,7 @@ def presets(argv: list[str]) -> None:
 
     parser = _parser("presets", "[NAME] [flags]", "big --model.layers 4 > mine.toml")
     parser.add_argument("name", metavar="NAME", nargs="?", help="preset to print; without it, all are listed")
-    parser.add_argument(
-        "--config", metavar="FILE", help="TOML file of settings laid over the preset; flags override it"
-    )
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings laid over it; flags override it")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_settings(parser, Config)
     given, flags = parser.parse(argv)
