@@ -12,7 +12,7 @@ from transduce.scoring.perplexity import Measure
 from transduce.scoring.report import write_report
 from transduce.scoring.show import show_scores, to_dict, write_sentences
 from transduce.scoring.significance import compare, confide, resample
-from transduce.scoring.texts import STANDARD_INPUT, find_language, find_oddities, read_texts, same_file
+from transduce.scoring.texts import STANDARD_INPUT, find_language, find_oddities, read_texts, read_trees, same_file
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "paper")
 
@@ -26,7 +26,10 @@ def score(request: ScoreRequest, likelihood: Measure | None = None) -> ScoreRepo
         from transduce.scoring.comet import import_comet
 
         import_comet()
-    texts = read_texts(request.systems, request.references, request.source)
+    if "parseval" in metrics:
+        texts = read_trees(request.systems, request.references)
+    else:
+        texts = read_texts(request.systems, request.references, request.source)
     for note in filter(None, [_left_out(request, settings, metrics), *find_oddities(texts)]):
         print(f"note: {note}", file=sys.stderr)
     measured = measure(texts, metrics, settings, request.workers)
@@ -77,6 +80,8 @@ def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
     for flag, wanted in (("--comet", bool(request.comet)), ("--model", needs_source)):
         if wanted and request.source is None:
             raise UsageError(f"{flag} reads the source sentences as well; give --source FILE")
+    if "parseval" in request.metrics and (len(request.metrics) > 1 or request.source or request.comet):
+        raise UsageError("parseval scores trees, and they have no other score; leave --source and other metrics out")
     if request.json and request.sentences == STANDARD_INPUT:
         raise UsageError("--json and --sentences - both want standard output; give --sentences a file")
     read = [path for path in (*request.systems, *request.references, request.source) if path]
