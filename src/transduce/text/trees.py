@@ -184,23 +184,32 @@ def strip_function(label: str) -> str:
 def cut_trees(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """The raw text of each tree, on one line, with the number of the line it begins on.
 
-    A tree ends with the line on which its brackets are closed. Where brackets are missing and nothing closes any more,
-    trees are taken to begin with their lines, so that only those that are wrong are.
+    A tree ends with the line on which its brackets are closed. Where brackets are missing, trees are taken to begin
+    with their lines, so that only those that are wrong are: in a file with a tree to each line, or at its end.
     """
     held: list[tuple[int, bytes]] = []
-    depth = 0
+    depth, single, some = 0, True, False  # whether all trees so far had a line each, and whether there are some
     for number, line in enumerate(lines, 1):
-        text = line.strip()
+        text = line.rstrip()
         if not text:
             continue
-        held.append((number, line.rstrip()))
-        depth += text.count(b"(") - text.count(b")")
+        change = text.count(b"(") - text.count(b")")
+        if held and some and single and change <= 0 and text.startswith(b"("):
+            yield _join(held)
+            held, depth = [], 0
+        held.append((number, text))
+        depth += change
         if depth <= 0:
-            yield held[0][0], b" ".join(part.strip() for _, part in held)
+            single, some = single and len(held) == 1, True
+            yield _join(held)
             held, depth = [], 0
     begins = [place for place, (_, line) in enumerate(held) if place == 0 or line.startswith(b"(")]
     for begin, end in zip(begins, [*begins[1:], len(held)]):
-        yield held[begin][0], b" ".join(part.strip() for _, part in held[begin:end])
+        yield _join(held[begin:end])
+
+
+def _join(held: Sequence[tuple[int, bytes]]) -> tuple[int, bytes]:
+    return held[0][0], b" ".join(part.strip() for _, part in held)
 
 
 def to_sequence(tree: Tree, *, labelled: bool = False) -> list[str]:

@@ -9,6 +9,7 @@ _NUMBER_MARK = r"(?<!\d)[,:]|[,:](?!\d)"  # the comma of 1,000 and the colon of 
 _RULES = [
     (re.compile(pattern, flags), new)
     for pattern, flags, new in (
+        (r"``|''", 0, r" \g<0> "),
         (r"…|\.{3,}", 0, r" ... "),
         (r"--+|—", 0, r" \g<0> "),
         (_NUMBER_MARK, 0, r" \g<0> "),
@@ -32,10 +33,7 @@ _OPENING = re.compile(r'(^|[\s(\[{<])"')
 def split_words(text: str, *, treebank_quotes: bool = True) -> list[str]:
     """The words of a line; straight quotation marks become `` and '', unless they are to stay."""
     opening, closing = (" `` ", " '' ") if treebank_quotes else (' " ', ' " ')
-    text = _OPENING.sub(lambda found: found[1] + opening, f" {text.strip()} ".replace("''", '"').replace("``", ' "'))
-    text = text.replace('"', closing) if treebank_quotes else text
+    text = _OPENING.sub(lambda found: found[1] + opening, f" {text.strip()} ").replace('"', closing)
     for pattern, new in _RULES:
         text = pattern.sub(new, text)
-    if not treebank_quotes:
-        text = text.replace('"', ' " ')
     return text.split()
