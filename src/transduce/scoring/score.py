@@ -77,11 +77,11 @@ def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
         raise UsageError("--samples, --seed and --examples are whole numbers from 0")
     if request.workers is not None and request.workers < 1:
         raise UsageError(f"--workers {request.workers} is not positive")
+    if "parseval" in request.metrics and (len(request.metrics) > 1 or request.source or request.comet or needs_source):
+        raise UsageError("parseval scores trees, and they have no other score; leave --source and other metrics out")
     for flag, wanted in (("--comet", bool(request.comet)), ("--model", needs_source)):
         if wanted and request.source is None:
             raise UsageError(f"{flag} reads the source sentences as well; give --source FILE")
-    if "parseval" in request.metrics and (len(request.metrics) > 1 or request.source or request.comet):
-        raise UsageError("parseval scores trees, and they have no other score; leave --source and other metrics out")
     if request.json and request.sentences == STANDARD_INPUT:
         raise UsageError("--json and --sentences - both want standard output; give --sentences a file")
     read = [path for path in (*request.systems, *request.references, request.source) if path]
