@@ -45,7 +45,12 @@ _PARSING_SMALL = replace(
     model=replace(_PARSING.model, d_model=512, d_ff=2048, source_vocabulary=8_000, dropout=0.3, attention_dropout=0.1),
     batch=replace(BASE.batch, source_tokens=8192, target_tokens=8192, subword_dropout=0.1),
     training=replace(
-        BASE.training, steps=20_000, warmup_steps=2000, checkpoint_steps=1000, checkpoint_minutes=None, bleu_sentences=0
+        BASE.training,
+        steps=20_000,
+        warmup_steps=2000,
+        checkpoint_steps=1000,
+        checkpoint_minutes=None,
+        bleu_sentences=500,
     ),
 )
 # Mixed lengths, more heads and a rate that falls to zero each bring a toy corpus sooner to no mistakes (docs/log.md).

@@ -136,7 +136,7 @@ def test_without_the_rule_a_random_model_says_no_trees() -> None:
 def test_a_tree_that_cannot_fit_is_refused() -> None:
     pieces = VOCABULARIES["plain"]
     task = Task(np.array([4, 5, 6, END]), words=3, max_tokens=3)
-    with pytest.raises(DataError, match="sentence 1 has 3 words, and its tree at most 3 tokens; give more"):
+    with pytest.raises(DataError, match="sentence 1: has 3 words, and its tree may have 3 tokens"):
         search_all(Toy(len(pieces)), [task], SearchConfig(), pieces)
 
 

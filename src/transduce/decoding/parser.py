@@ -15,7 +15,7 @@ from transduce.decoding.brackets import Brackets
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
 from transduce.decoding.options import ParseOptions, lay_over
-from transduce.decoding.search import Task, search
+from transduce.decoding.search import Task, check_room, most_tokens, search
 from transduce.errors import ConfigError, DataError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
@@ -122,9 +122,17 @@ class Parser:
         options, config = self.resolve(options, settings)
         waiting, number = iter(texts), 0
         while window := list(islice(waiting, WINDOW)):
-            sentences = [self.split(text, options, name(number + place)) for place, text in enumerate(window, 1)]
-            number += len(window)
-            yield from self._parse(sentences, options, config, done)
+            tasks: dict[tuple[str, ...], Task] = {}  # sentences that come more than once are searched for once
+            sentences: list[tuple[str, ...]] = []
+            for text in window:
+                number += 1
+                words = self.split(text, options, name(number))
+                sentences.append(words)
+                if words not in tasks:
+                    tasks[words] = task = self._task(words, options)
+                    check_room(task, most_tokens(task, config, self.engine.config), name(number))
+            found = self._parse(tasks, config, done)
+            yield from (found[words] for words in sentences)
 
     def resolve(self, options: ParseOptions | None, settings: Mapping[str, Any]) -> tuple[ParseOptions, SearchConfig]:
         """Lay settings over the options and over the model's own settings of search."""
@@ -144,21 +152,15 @@ class Parser:
         return tuple(map(escape_word, words))
 
     def _parse(
-        self,
-        sentences: Sequence[tuple[str, ...]],
-        options: ParseOptions,
-        config: SearchConfig,
-        done: Callable[[int, int], None],
-    ) -> list[Parse]:
-        # Sentences that come more than once are searched for once.
-        different = list(dict.fromkeys(sentences))
-        tasks = [self._task(words, options) for words in different]
+        self, tasks: Mapping[tuple[str, ...], Task], config: SearchConfig, done: Callable[[int, int], None]
+    ) -> dict[tuple[str, ...], Parse]:
         found: dict[tuple[str, ...], Parse] = {}
-        for number, hypotheses in search(self.engine, tasks, config, self._pieces):
-            words = different[number]
+        sentences = list(tasks)
+        for number, hypotheses in search(self.engine, list(tasks.values()), config, self._pieces):
+            words = sentences[number]
             found[words] = Parse(words, tuple(self._read(words, hypothesis) for hypothesis in hypotheses))
-            done(len(found), len(different))
-        return [found[words] for words in sentences]
+            done(len(found), len(tasks))
+        return found
 
     def _task(self, words: Sequence[str], options: ParseOptions) -> Task:
         # A word that is nothing but what nobody sees has no token; each has one or more otherwise.

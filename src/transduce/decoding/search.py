@@ -53,9 +53,10 @@ def search(
 
     `pieces` are the target's subwords as text, which rules about words and trees need.
     """
-    limits = [_limit(task, config, engine.config) for task in tasks]
+    limits = [most_tokens(task, config, engine.config) for task in tasks]
     _check_lengths(tasks, engine.config)
-    check_room(tasks, limits)
+    for number, (task, limit) in enumerate(zip(tasks, limits), 1):
+        check_room(task, limit, f"sentence {number:,}")
     if config.sample and any(task.phrases for task in tasks):
         raise ConfigError(
             "search.sample = true draws at random, and phrases that must be said are searched for; use one"
@@ -106,7 +107,7 @@ def _go_together(longest: Task, other: Task) -> bool:
     return alike and len(other.source) >= SIMILAR * len(longest.source)
 
 
-def _limit(task: Task, config: SearchConfig, model: ModelConfig) -> int:
+def most_tokens(task: Task, config: SearchConfig, model: ModelConfig) -> int:
     """The most tokens a translation may have, its end counted."""
     limits = [
         len(task.source) + config.extra_tokens,
@@ -130,13 +131,13 @@ def _check_lengths(tasks: Sequence[Task], config: ModelConfig) -> None:
         )
 
 
-def check_room(tasks: Sequence[Task], limits: Sequence[int]) -> None:
-    """Refuse sentences whose words alone are more than a tree may have tokens."""
-    for number, (task, limit) in enumerate(zip(tasks, limits), 1):
-        if task.words is not None and not 0 < task.words < limit:
-            what = f"has {task.words:,} words, and its tree at most {limit:,} tokens"
-            remedy = "give more with search.max_tokens and search.extra_tokens, or split the sentence"
-            raise DataError(f"sentence {number:,} {what if task.words else 'has no words'}; {remedy}")
+def check_room(task: Task, limit: int, name: str) -> None:
+    """Refuse a sentence whose words alone are more than its tree may have tokens."""
+    if task.words is not None and task.words >= limit:
+        raise DataError(
+            f"{name}: has {task.words:,} words, and its tree may have {limit:,} tokens with its end; "
+            "raise extra_tokens or max_tokens, or split the sentence"
+        )
 
 
 @dataclass

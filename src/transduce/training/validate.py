@@ -1,17 +1,21 @@
-"""Validation: the loss on the dev set, smoothed and plain, and the BLEU of greedy translations."""
+"""Validation: the loss on the dev set, smoothed and plain, and the BLEU of greedy translations, or the F1 of trees."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from transduce.config import BatchConfig, Config
 from transduce.decoding.engine import TorchEngine
-from transduce.decoding.search import greedy_all
+from transduce.decoding.search import Task, greedy_all, search_all
 from transduce.model.transformer import Transformer
 from transduce.scoring.bleu import Bleu, corpus_bleu
+from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.text.batches import Batches
 from transduce.text.shards import SIDES, DataSet
+from transduce.text.subwords import SPACE
+from transduce.text.trees import Tree, TreeError, escape_word, from_sequence
 from transduce.training.loss import Objective
 
 LOGITS = 1 << 27  # logits that may be in memory at once
@@ -19,12 +23,13 @@ LOGITS = 1 << 27  # logits that may be in memory at once
 
 @dataclass(frozen=True)
 class DevScores:
-    """Scores of a model on the dev set: losses in nats a token, BLEU with its signature."""
+    """Scores of a model on the dev set: losses in nats a token, BLEU with its signature or F1."""
 
     loss: float
     plain: float
     bleu: float | None = None
     signature: str | None = None
+    f1: float | None = None  # of trees, in BLEU's place
 
 
 def validate(
@@ -38,10 +43,15 @@ def validate(
     try:
         with torch.inference_mode(), autocast:
             loss, plain = _losses(model, data, config)
-            bleu = _bleu(model, data, config) if config.training.bleu_sentences else None
+            scores = DevScores(loss, plain)
+            if config.training.bleu_sentences and data.manifest["config"].get("task") == "parsing":
+                scores = replace(scores, f1=_f1(model, data, config))
+            elif config.training.bleu_sentences:
+                bleu, signature = _bleu(model, data, config)
+                scores = replace(scores, bleu=bleu, signature=signature)
     finally:
         model.train(was_training)
-    return DevScores(loss, plain, *(bleu or (None, None)))
+    return scores
 
 
 def _losses(model: Transformer, data: DataSet, config: Config) -> tuple[float, float]:
@@ -64,6 +74,26 @@ def _whole_batches(data: DataSet, config: BatchConfig) -> BatchConfig:
         target_tokens=max(config.target_tokens, longest["target"]),
         parts=1,
     )
+
+
+def _f1(model: Transformer, data: DataSet, config: Config) -> float:
+    """The labelled F1 of the greedy trees; punctuation is told by its words, since tags are not in the data set."""
+    pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
+    symbols = [piece.removeprefix(SPACE) for piece in pieces]
+    gold: list[Tree] = []
+    tasks: list[Task] = []
+    for pair in range(min(data.dev.pairs, config.training.bleu_sentences)):
+        words = [escape_word(word) for word in data.text("dev", "source", pair).split()]
+        with suppress(TreeError):  # a label that no training tree has
+            gold.append(from_sequence([symbols[token] for token in data.dev.tokens("target", pair)[:-1]], words))
+            tasks.append(Task(data.dev.tokens("source", pair), words=len(words)))
+    greedy = replace(config.search, beam=1, n_best=1, sample=False)
+    found = search_all(TorchEngine(model), tasks, greedy, pieces)
+    counts = [
+        count_brackets(from_sequence([symbols[token] for token in some[0].tokens], tree.words()), tree)
+        for some, tree in zip(found, gold)
+    ]
+    return Parseval().compute("f1", np.sum(counts, axis=0).tolist()) if counts else 0.0
 
 
 def _bleu(model: Transformer, data: DataSet, config: Config) -> Bleu:
