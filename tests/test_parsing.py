@@ -11,6 +11,7 @@ from treebank import make_trees
 import transduce
 from transduce import Parser, Translator, Tree
 from transduce.cli import main
+from transduce.decoding import files
 from transduce.errors import ConfigError, DataError
 from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.text.trees import parse_tree
@@ -101,6 +102,43 @@ def test_every_line_gets_a_tree_over_its_words(folder: Path, tmp_path: Path) -> 
         assert (parse_tree(tree).words() if tree else []) == words
 
 
+def test_the_words_of_trees_are_parsed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs: list[str] = []
+    for flags in (["--trees", str(folder / "dev.mrg")], ["--tokenised", "--input", str(folder / "dev.txt")]):
+        capsys.readouterr()
+        assert run_parse(folder, "--beam", "2", *flags) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count("\n") == 40
+    bad = tmp_path / "bad.mrg"
+    bad.write_text("(S (NN a))\n(S (NN b)\n", encoding="utf-8")
+    assert run_parse(folder, "--trees", str(bad)) == 1
+    assert f"{bad}:2: the tree is not closed" in capsys.readouterr().err
+
+
+def test_a_killed_job_goes_on(folder: Path, tmp_path: Path) -> None:
+    out, whole = tmp_path / "out.trees", tmp_path / "whole.trees"
+    flags = ["--trees", str(folder / "dev.mrg"), "--beam", "1"]
+    assert run_parse(folder, *flags, "--out", str(whole)) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "FIRST_TEXTS", 8)
+        saves: list[int] = []
+
+        def save(self: files.Output, lines: int, digest: str) -> None:
+            saved(self, lines, digest)
+            saves.append(lines)
+            if lines == 8:
+                raise KeyboardInterrupt
+
+        saved = files.Output.save
+        patch.setattr(files.Output, "save", save)
+        assert run_parse(folder, *flags, "--out", str(out)) == 130
+    assert saves[-1] == 8
+    assert not out.exists()
+    assert run_parse(folder, *flags, "--out", str(out)) == 0
+    assert out.read_bytes() == whole.read_bytes()
+
+
 def test_raw_text_is_parted_into_words(parser: Parser) -> None:
     found = parser.parse(SENTENCE)
     assert found.words == ("The", "dog", "of", "a", "girl", "sees", "the", "cat", "in", "a", "garden", ".")
@@ -178,6 +216,7 @@ def test_trees_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str], tmp_p
     ("flags", "message"),
     [
         (["--n-best", "2"], "--n-best 2 needs --json"),
+        (["--trees", "dev.mrg"], "--input and --trees both say what is parsed"),
         (["--draw", "--json"], "--draw and --json are two kinds of output"),
         (["--threads", "0"], "--threads 0 is not positive"),
         (["--bean", "2"], "unknown flag --bean; did you mean --beam?"),

@@ -308,6 +308,7 @@ def score(argv: list[str]) -> None:
     several("--reference", "REF", "references, one file or several", required=True)
     parser.add_argument("--source", metavar="SRC", help="what was translated, for the report, --comet and --model")
     several("--metrics", "NAME", "bleu chrf chrf++ ter exact paper (default all but chrf++), parseval", default=[])
+    several("--leave-out", "TREES", "of trees: sentences that stand in these are left out", default=[])
     parser.add_argument("--language", metavar="CODE", help="of the references, for the paper's BLEU (default by name)")
     parser.add_argument("--tokenize", metavar="NAME", help="sacreBLEU's tokenizer (default 13a, or that of zh, ja, ko)")
     parser.add_argument("--lowercase", action="store_true", help="compare lower case")
@@ -346,6 +347,7 @@ def score(argv: list[str]) -> None:
         examples=given.examples,
         workers=given.workers,
         json=given.json,
+        leave_out=tuple(map(_path, given.leave_out)),
     )
     publish(score(request, measure))
 

@@ -208,6 +208,21 @@ def test_a_tree_too_few_or_a_bad_one_is_an_error(bank: Path):
         score(request(bank, "bad.trees"))
 
 
+def test_sentences_of_other_trees_can_be_left_out(bank: Path):
+    trees = make_trees(30, 5)
+    (bank / "seen.mrg").write_text("\n".join(map(str, trees[:10])), encoding="utf-8")
+    seen = {tuple(tree.words()) for tree in trees[:10]}
+    kept = [number for number, tree in enumerate(trees) if tuple(tree.words()) not in seen]
+    report = score(request(bank, "ours.trees", leave_out=(bank / "seen.mrg",)))
+    assert report.texts.sentences == len(kept) <= 20
+    complete = next(one.value for one in report.scores[0] if one.name == "complete")
+    assert complete == pytest.approx(100 * sum(number % 3 > 0 for number in kept) / len(kept))
+    with pytest.raises(DataError, match="all 30 sentences stand in the trees that are left out"):
+        score(request(bank, "ours.trees", leave_out=(bank / "same.trees",)))
+    with pytest.raises(UsageError, match="--leave-out is for trees"):
+        score(request(bank, "ours.trees", metrics=("bleu",), leave_out=(bank / "seen.mrg",)))
+
+
 def test_trees_have_no_other_scores(bank: Path):
     for changes in ({"metrics": ("parseval", "bleu")}, {"source": bank / "gold.mrg"}, {"comet": "some"}):
         with pytest.raises(UsageError, match="parseval scores trees"):

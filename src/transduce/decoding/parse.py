@@ -4,11 +4,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from transduce import strict
@@ -20,8 +21,9 @@ from transduce.decoding.parser import Parse, Parser
 from transduce.disk import write_synced
 from transduce.errors import UsageError
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
+from transduce.text.corpus import Input, read_blocks
 from transduce.text.pictures import draw_tree, make_svg
-from transduce.text.trees import Tree
+from transduce.text.trees import Tree, check_trees
 
 PICTURES = 200  # most trees in one picture
 
@@ -32,6 +34,8 @@ class ParseJob:
 
     models: Sequence[Path]
     input: Path | None
+    trees: Path | None
+    """parse the words of these trees instead"""
     out: Path | None
     json: bool
     draw: bool
@@ -52,11 +56,18 @@ def run_parse(job: ParseJob) -> None:
     )
     if config.n_best > 1 and not job.json:
         raise UsageError(f"--n-best {config.n_best} needs --json: plain output has a tree for each line of the input")
+    if job.trees and job.input:
+        raise UsageError("--input and --trees both say what is parsed; use one of them")
+    if job.trees:
+        options = replace(options, tokenised=True)
     if job.draw and job.json:
         raise UsageError("--draw and --json are two kinds of output; use one of them")
     for path in filter(None, (job.out, job.svg)):
         refuse_existing(path)
-    with closing(Lines(job.input)) as lines:
+    with ExitStack() as stack:
+        lines = stack.enter_context(
+            closing(stack.enter_context(_words_of(job.trees)) if job.trees else Lines(job.input))
+        )
         parser = Parser.load(
             *job.models, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
         )
@@ -71,6 +82,20 @@ def run_parse(job: ParseJob) -> None:
         new = job.svg.with_name(job.svg.name + ".new")
         write_synced(new, make_svg(found.trees).encode())
         os.replace(new, job.svg)
+
+
+@contextmanager
+def _words_of(trees: Path) -> Iterator[Lines]:
+    """The sentences of a treebank, as lines of a file that is gone afterwards."""
+    with closing(read_blocks(0, Input(files=(trees,), format="trees"))) as blocks:
+        cut = [(block.line(row), text) for block in blocks for row, text in enumerate(block.raw[0].split(b"\n")[:-1])]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "words.txt"
+        text = "".join(" ".join(tree.words()) + "\n" for _, tree in check_trees(cut, str(trees)))
+        path.write_text(text, encoding="utf-8", newline="\n")
+        lines = Lines(path)
+        lines.name = f"{trees}, tree"
+        yield lines
 
 
 @dataclass

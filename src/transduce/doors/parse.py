@@ -10,10 +10,11 @@ from transduce.presets import PRESETS
 
 def parse(argv: list[str], summary: str) -> None:
     """Load the model and parse lines."""
-    usage, example = "RUN … [flags] < SENTENCES > TREES", "transduce parse runs/craft --tokenised < dev.txt > dev.trees"
+    usage, example = "RUN … [flags] < SENTENCES > TREES", "transduce parse runs/craft --draw < sentences.txt"
     parser = Parser("parse", summary=summary, usage=usage, example=example)
     parser.add_argument("models", metavar="RUN", nargs="+", help="a run, a checkpoint or a model; several: an ensemble")
     parser.add_argument("--input", metavar="FILE", help="sentences, one to a line (default standard input)")
+    parser.add_argument("--trees", metavar="FILE", help="parse the words of these trees instead, to be scored by them")
     parser.add_argument("--out", metavar="FILE", help="file of trees; if the job is killed, the same command goes on")
     parser.add_argument("--json", action="store_true", help="print JSON: words, tree, scores, alternatives")
     parser.add_argument("--draw", action="store_true", help="draw the trees in characters")
@@ -44,6 +45,7 @@ def parse(argv: list[str], summary: str) -> None:
         ParseJob(
             models=[Path(model) for model in given.models],
             input=_file(given.input),
+            trees=_file(given.trees),
             out=_file(given.out),
             json=given.json,
             draw=given.draw,

@@ -27,7 +27,7 @@ def score(request: ScoreRequest, likelihood: Measure | None = None) -> ScoreRepo
 
         import_comet()
     if "parseval" in metrics:
-        texts = read_trees(request.systems, request.references)
+        texts = read_trees(request.systems, request.references, request.leave_out)
     else:
         texts = read_texts(request.systems, request.references, request.source)
     for note in filter(None, [_left_out(request, settings, metrics), *find_oddities(texts)]):
@@ -79,6 +79,8 @@ def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
         raise UsageError(f"--workers {request.workers} is not positive")
     if "parseval" in request.metrics and (len(request.metrics) > 1 or request.source or request.comet or needs_source):
         raise UsageError("parseval scores trees, and they have no other score; leave --source and other metrics out")
+    if request.leave_out and "parseval" not in request.metrics:
+        raise UsageError("--leave-out is for trees; give --metrics parseval")
     for flag, wanted in (("--comet", bool(request.comet)), ("--model", needs_source)):
         if wanted and request.source is None:
             raise UsageError(f"{flag} reads the source sentences as well; give --source FILE")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transduce.errors import DataError, UsageError
 from transduce.text.corpus import COMPRESSED, Input, Problem, read_blocks
-from transduce.text.trees import Tree, TreeError, cut_trees, parse_tree
+from transduce.text.trees import Tree, check_trees, cut_trees
 
 STANDARD_INPUT = Path("-")
 SHOWN_PROBLEMS = 5
@@ -62,8 +62,11 @@ def read_texts(systems: Sequence[Path], references: Sequence[Path], source: Path
     )
 
 
-def read_trees(systems: Sequence[Path], references: Sequence[Path]) -> Texts:
-    """Read files of trees, one a line or spread over lines; trees over other words than the reference's are refused."""
+def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Sequence[Path] = ()) -> Texts:
+    """Read files of trees, one a line or spread over lines; trees over other words than the reference's are refused.
+
+    Sentences that stand in the trees `left_out` are left out.
+    """
     if len(references) > 1:
         raise UsageError("a sentence has one tree to be scored against; give one --reference")
     paths = [*systems, *references]
@@ -83,26 +86,19 @@ def read_trees(systems: Sequence[Path], references: Sequence[Path]) -> Texts:
     ]
     if problems:
         raise DataError(_list(problems, "trees can be compared only over the same words; parse the reference's words"))
-    lines = {path: [str(tree) for _, tree in trees] for path, trees in found.items()}
+    seen = {tuple(tree.words()) for path in left_out for _, tree in _read_trees(path)}
+    kept = [place for place, (_, tree) in enumerate(gold) if tuple(tree.words()) not in seen]
+    if not kept:
+        raise DataError(f"{name_of(references[0])}: all {len(gold):,} sentences stand in the trees that are left out")
+    lines = {path: [str(trees[place][1]) for place in kept] for path, trees in found.items()}
     names = _names(systems)
     return Texts([System(name, lines[path]) for name, path in zip(names, systems)], [list(lines[references[0]])], None)
 
 
 def _read_trees(path: Path) -> list[tuple[int, Tree]]:
-    """The trees of a file with their lines; those that are none are an error."""
-    found: list[tuple[int, Tree]] = []
-    problems: list[Problem] = []
+    """The trees of a file with their lines."""
     lines = (line for raw in _read_raw(path) for line in raw.split(b"\n")[:-1])
-    for number, text in cut_trees(lines):
-        try:
-            found.append((number, parse_tree(text.decode())))
-        except UnicodeDecodeError:
-            problems.append(Problem(name_of(path), number, "not UTF-8"))
-        except TreeError as error:
-            problems.append(Problem(name_of(path), number, str(error)))
-    if problems:
-        raise DataError(_list(problems, "mend these trees, or leave them out of all files"))
-    return found
+    return check_trees(cut_trees(lines), name_of(path))
 
 
 def _differing_words(ours: list[str], theirs: list[str], where: str) -> str:

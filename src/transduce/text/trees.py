@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from transduce.errors import DataError
+
 OPEN, CLOSE, SLOT = "(", ")", "XX"
 ROOT = "TOP"
 ROOTS = frozenset({"", "TOP", "ROOT", "S1"})  # what treebanks call it
 TRACE = "-NONE-"
+SHOWN_PROBLEMS = 5
 DEEPEST = 300  # brackets within one another; no sentence has a tenth of it
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -210,6 +213,24 @@ def cut_trees(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _join(held: Sequence[tuple[int, bytes]]) -> tuple[int, bytes]:
     return held[0][0], b" ".join(part.strip() for _, part in held)
+
+
+def check_trees(cut: Iterable[tuple[int, bytes]], name: str) -> list[tuple[int, Tree]]:
+    """Read all trees of a file, given their lines; what is none is an error that names file and line."""
+    found: list[tuple[int, Tree]] = []
+    problems: list[str] = []
+    for line, text in cut:
+        try:
+            found.append((line, parse_tree(text.decode())))
+        except UnicodeDecodeError:
+            problems.append(f"{name}:{line}: not UTF-8")
+        except TreeError as error:
+            problems.append(f"{name}:{line}: {error}")
+    if more := problems[SHOWN_PROBLEMS:]:
+        problems[SHOWN_PROBLEMS:] = [f"and {len(more):,} more trees like these"]
+    if problems:
+        raise DataError("\n".join([*problems, "mend these trees, or leave them out of all files"]))
+    return found
 
 
 def to_sequence(tree: Tree, *, labelled: bool = False) -> list[str]:
