@@ -21,6 +21,7 @@ SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 VOCABULARIES = {
     "plain": [*SPECIAL, "▁XX", "▁(", "▁)A", "▁)B"],
     "labelled": [*SPECIAL, "▁)B", "▁(A", "▁XX", "▁(B", "▁)A"],
+    "tags": [*SPECIAL, "▁NN", "▁(", "▁)A", "▁,"],
 }
 Said = tuple[int, ...]
 
@@ -46,7 +47,15 @@ def whole_trees(kind: str, words: int, limit: int) -> frozenset[Said]:
 
 @pytest.mark.parametrize(
     ("kind", "words", "limit"),
-    [("plain", 1, 2), ("plain", 1, 6), ("plain", 2, 8), ("plain", 3, 7), ("labelled", 1, 6), ("labelled", 2, 7)],
+    [
+        ("plain", 1, 2),
+        ("plain", 1, 6),
+        ("plain", 2, 8),
+        ("plain", 3, 7),
+        ("labelled", 1, 6),
+        ("labelled", 2, 7),
+        ("tags", 2, 7),
+    ],
 )
 def test_what_may_be_said_is_what_some_tree_says(kind: str, words: int, limit: int) -> None:
     trees = whole_trees(kind, words, limit)
@@ -140,7 +149,10 @@ def test_a_tree_that_cannot_fit_is_refused() -> None:
         search_all(Toy(len(pieces)), [task], SearchConfig(), pieces)
 
 
-@pytest.mark.parametrize("pieces", [[*SPECIAL, "▁the", "▁dog"], [*SPECIAL, "▁XX", "▁(", "▁)NP", "▁dog", "s"], SPECIAL])
+@pytest.mark.parametrize(
+    "pieces",
+    [[*SPECIAL, "▁the", "▁dog"], [*SPECIAL, "▁XX", "▁(", "▁)NP", "▁dog", "s"], SPECIAL, [*SPECIAL, "▁(", "▁)"]],
+)
 def test_a_vocabulary_of_words_is_no_parsers(pieces: list[str]) -> None:
     with pytest.raises(DataError, match="the model was not trained on trees"):
         Brackets.find(pieces)

@@ -47,6 +47,12 @@ def test_every_tree_comes_back(tmp_path: Path, openings: str):
             assert len(data.splits[split].tokens("target", pair)) == len(symbols) + 1
 
 
+def test_tags_can_stand_for_words(tmp_path: Path):
+    data = prepare_bank(tmp_path, slots="tags")
+    for pair, tree in enumerate(make_trees(300, 1)):
+        assert from_sequence(data.text("train", "target", pair).split(), tree.words()) == tree
+
+
 def test_the_sides_have_vocabularies_of_their_own(tmp_path: Path):
     data = prepare_bank(tmp_path)
     assert (data.subwords["source"].kind, data.subwords["target"].kind) == ("bpe", "word")
@@ -163,4 +169,4 @@ def test_translation_data_sets_are_not_made_again_for_parsings_sake(tmp_path: Pa
     given = [flag if flag.startswith("--") else str(tmp_path / flag) for flag in flags]
     assert main(["prepare", str(tmp_path / "data"), *given, "--subwords", "280", "--workers", "1"]) == 0
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text(encoding="utf-8"))
-    assert not {"task", "openings"} & manifest["made_from"]["settings"].keys()
+    assert not {"task", "openings", "slots"} & manifest["made_from"]["settings"].keys()

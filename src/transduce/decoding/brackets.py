@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transduce.errors import DataError
 from transduce.text.subwords import END, SPACE
-from transduce.text.trees import CLOSE, OPEN, SLOT
+from transduce.text.trees import CLOSE, OPEN
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,8 @@ class Brackets:
 
     opens: Bool[np.ndarray, " vocabulary"]
     closes: Bool[np.ndarray, " vocabulary"]
-    slot: int
+    slots: Bool[np.ndarray, " vocabulary"]
+    """what stands for a word"""
     labels: Int[np.ndarray, " vocabulary"]
     """a number for the label of each bracket; 0 for none"""
 
@@ -33,22 +34,26 @@ class Brackets:
         """Find them among a vocabulary's pieces; one that is no parser's is an error."""
         symbols = [piece.removeprefix(SPACE) for piece in pieces]
         opens = np.array([symbol.startswith(OPEN) for symbol in symbols])
-        closes = np.array([symbol.startswith(CLOSE) and len(symbol) > 1 for symbol in symbols])
-        if SLOT not in symbols or not opens.any() or not closes.any() or (opens | closes).sum() + 5 != len(symbols):
+        closes = np.array([symbol.startswith(CLOSE) for symbol in symbols])
+        slots = ~(opens | closes)
+        slots[: END + 1] = False
+        whole = all(piece.startswith(SPACE) and piece != SPACE + CLOSE for piece in pieces[END + 1 :])
+        if not (whole and opens.any() and closes.any() and slots.any()):
             raise DataError("the model was not trained on trees; prepare them with: transduce prepare --task parsing")
         names = sorted({symbol[1:] for symbol, one in zip(symbols, opens | closes) if one and len(symbol) > 1})
         numbers = {name: number for number, name in enumerate(names, 1)}
         found = [numbers.get(symbol[1:], 0) if one else 0 for symbol, one in zip(symbols, opens | closes)]
-        return cls(opens, closes, symbols.index(SLOT), np.array(found))
+        return cls(opens, closes, slots, np.array(found))
 
 
 class OpenTrees:
     """How far the trees of all lines are, as tensors on the device; it asks nothing back."""
 
     def __init__(self, brackets: Brackets, slots: int, beam: int, longest: int, device: torch.device):
-        self.slot, self.beam, self.device = brackets.slot, beam, device
-        self.opens, self.closes, self.labels = (
-            torch.from_numpy(part).to(device) for part in (brackets.opens, brackets.closes, brackets.labels)
+        self.beam, self.device = beam, device
+        self.opens, self.closes, self.slots, self.labels = (
+            torch.from_numpy(part).to(device)
+            for part in (brackets.opens, brackets.closes, brackets.slots, brackets.labels)
         )
         self.labelled = bool(brackets.labels[brackets.opens].any())
 
@@ -78,17 +83,17 @@ class OpenTrees:
         may_open = (words > 0) & (words + depth + 3 <= self.room[index][:, None])
         may_close = (depth > 0) & ~empty
         may = (may_open[..., None] & self.opens) | (may_close[..., None] & self.closes)
+        may |= (words > 0)[..., None] & self.slots
         if self.labelled:
             innermost = self.stack[index].gather(2, (depth - 1).clamp(min=0)[..., None])
             may &= ~self.closes | (innermost == 0) | (innermost == self.labels)
-        may[..., self.slot] = words > 0
         may[..., END] = (words == 0) & (depth == 0)
         return ~may.flatten(0, 1)
 
     def go_on(self, parents: Int[Tensor, "slots beam"], tokens: Int[Tensor, "slots beam"]) -> None:
         """Let each line say a token after another line of its slot; what has ended may count on, nobody looks."""
         parents, tokens = parents.long(), tokens.long()
-        opens, closes, slot = self.opens[tokens], self.closes[tokens], tokens == self.slot
+        opens, closes, slot = self.opens[tokens], self.closes[tokens], self.slots[tokens]
         self.words = self.words.gather(1, parents) - slot.long()
         self.depth = (self.depth.gather(1, parents) + opens.long() - closes.long()).clamp_(min=0)
         self.empty = (self.empty.gather(1, parents) & ~(slot | closes)) | opens

@@ -20,7 +20,7 @@ from transduce.errors import ConfigError, DataError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.subwords import END, SPACE
-from transduce.text.trees import ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
+from transduce.text.trees import CLOSE, ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
 from transduce.text.words import split_words
 
 WINDOW = 1024  # sentences that are searched for together, in order of length
@@ -168,7 +168,8 @@ class Parser:
         return Task(np.array([*tokens, END], np.int32), words=len(words) if options.constrained else None)
 
     def _read(self, words: Sequence[str], hypothesis: Hypothesis) -> Candidate:
-        symbols = [self._pieces[token].removeprefix(SPACE) for token in hypothesis.tokens.tolist()]
+        # An unknown symbol is none of a tree.
+        symbols = [self._pieces[token].removeprefix(SPACE) if token > END else CLOSE for token in hypothesis.tokens]
         try:
             tree, whole = from_sequence(symbols, words), True
         except TreeError:

@@ -41,6 +41,7 @@ class Input:
     keys: tuple[str, str] = ("source", "target")
     languages: tuple[str, str] | None = None
     labelled: bool = False  # whether a tree's opening brackets have labels
+    tags: bool = False  # whether a tree's words are their tags
 
     @property
     def name(self) -> str:
@@ -350,7 +351,7 @@ def _split_tree(line: str, given: Input) -> tuple[str, str] | str:
         tree = parse_tree(line)
     except TreeError as error:
         return str(error)
-    return to_sentence(tree.words()), " ".join(to_sequence(tree, labelled=given.labelled))
+    return to_sentence(tree.words()), " ".join(to_sequence(tree, labelled=given.labelled, tags=given.tags))
 
 
 # JSON can write what UTF-8 cannot.

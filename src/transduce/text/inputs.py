@@ -56,6 +56,8 @@ class PrepareConfig(Settings):
     """trees of a test set, only read to keep its sentences out of the training set (--clean.leak source)"""
     openings: Literal["plain", "labelled"] = "plain"
     """how a tree's constituents open: ( or (NP; they close with )NP in any case"""
+    slots: Literal["plain", "tags"] = "plain"
+    """what stands for a word in a tree's sequence: XX for all, or its tag, which the parser then predicts"""
     builtin: Literal["numbers"] | None = None
     """a corpus that comes with transduce, instead of files"""
     columns: tuple[int, ...] = (1, 2)
@@ -146,7 +148,7 @@ class Inputs:
         for name in ("workers", *(f"{role}{kind}" for role in ROLES for kind in KINDS)):
             del settings[name]
         if self.train[0].format != "trees":
-            del settings["task"], settings["openings"]
+            del settings["task"], settings["openings"], settings["slots"]
         contents = {
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
             for role in ("train", "dev", "test")
@@ -199,8 +201,15 @@ def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:
             )
         )
     for path in getattr(config, f"{role}trees"):
-        labelled = config.openings == "labelled"
-        inputs.append(Input(files=(path,), format="trees", weight=next(weights, 1.0), labelled=labelled))
+        inputs.append(
+            Input(
+                files=(path,),
+                format="trees",
+                weight=next(weights, 1.0),
+                labelled=config.openings == "labelled",
+                tags=config.slots == "tags",
+            )
+        )
     return tuple(inputs)
 
 

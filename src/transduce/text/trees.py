@@ -2,7 +2,7 @@
 
 A tree is kept without traces, empty constituents and function tags, under a root TOP. As a sequence it is its brackets:
 `(` or `(NP` opens a constituent, `)NP` closes it, and XX stands for each word with its tag. Words come back from the
-sentence; tags do not come back: words get the tag XX, and punctuation its own.
+sentence; tags do not come back: words get the tag XX, punctuation its own. Or tags stand for words, and come back.
 """
 
 import re
@@ -233,9 +233,9 @@ def check_trees(cut: Iterable[tuple[int, bytes]], name: str) -> list[tuple[int, 
     return found
 
 
-def to_sequence(tree: Tree, *, labelled: bool = False) -> list[str]:
-    """A tree as symbols: its brackets, without those of the root, and a slot for each word."""
-    symbols = {"open": "({}" if labelled else OPEN, "word": SLOT, "close": "){}"}
+def to_sequence(tree: Tree, *, labelled: bool = False, tags: bool = False) -> list[str]:
+    """A tree as symbols: its brackets, without those of the root, and a slot for each word: XX, or its tag."""
+    symbols = {"open": "({}" if labelled else OPEN, "word": "{}" if tags else SLOT, "close": "){}"}
     return [symbols[kind].format(node.label) for kind, node in tree.steps()][1:-1]
 
 
@@ -244,24 +244,22 @@ def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
     above: list[tuple[str, list[Tree]]] = [("", [])]
     left = iter(words)
     for symbol in symbols:
-        if symbol == SLOT:
-            word = next(left, None)
-            if word is None:
-                raise TreeError(f"there are more slots than the {len(words)} words")
-            above[-1][1].append(Tree(tag_of(word), word=word))
-        elif symbol.startswith(OPEN):
+        if symbol.startswith(OPEN):
             above.append((symbol[1:], []))
-        elif symbol.startswith(CLOSE) and len(symbol) > 1:
+        elif symbol.startswith(CLOSE):
             label, children = above.pop()
             if not above:
                 raise TreeError("a bracket closes that was not opened")
-            if label not in ("", symbol[1:]):
+            if label not in ("", symbol[1:]) or symbol == CLOSE:
                 raise TreeError(f"({label} is closed by {symbol}")
             if not children:
                 raise TreeError(f"{symbol} closes an empty constituent")
             above[-1][1].append(Tree(symbol[1:], tuple(children)))
         else:
-            raise TreeError(f"{_shorten(symbol)} is no symbol of a tree")
+            word = next(left, None)
+            if word is None:
+                raise TreeError(f"there are more slots than the {len(words)} words")
+            above[-1][1].append(Tree(tag_of(word) if symbol == SLOT else symbol, word=word))
     if len(above) > 1:
         raise TreeError(f"brackets that are not closed: {len(above) - 1}")
     if next(left, None) is not None:

@@ -77,7 +77,7 @@ def _whole_batches(data: DataSet, config: BatchConfig) -> BatchConfig:
 
 
 def _f1(model: Transformer, data: DataSet, config: Config) -> float:
-    """The labelled F1 of the greedy trees; punctuation is told by its words, since tags are not in the data set."""
+    """The labelled F1 of the greedy trees; where tags are not in the data set, words tell what is punctuation."""
     pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
     symbols = [piece.removeprefix(SPACE) for piece in pieces]
     gold: list[Tree] = []
