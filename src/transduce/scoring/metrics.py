@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from transduce.scoring.texts import Texts
 
-METRICS = ("bleu", "chrf", "chrf++", "ter", "exact", "paper", "parseval")
+METRICS = ("bleu", "chrf", "chrf++", "ter", "exact", "paper")
+OF_TREES = ("parseval",)  # a metric with several scores
 TITLES = {
     "bleu": "sacreBLEU",
     "chrf": "chrF2",
@@ -96,8 +97,8 @@ class Measured:
 def check_metrics(names: Sequence[str], settings: MetricSettings) -> None:
     """Refuse metrics that are not known or cannot be made, before any text is read."""
     for name in names:
-        if name not in METRICS:
-            remedy = suggest(name, METRICS) or f"; choose among {', '.join(METRICS)}"
+        if name not in METRICS + OF_TREES:
+            remedy = suggest(name, METRICS + OF_TREES) or f"; choose among {', '.join(METRICS + OF_TREES)}"
             raise UsageError(f"unknown metric {name}{remedy}")
         if name == "paper" and settings.language is None:
             raise UsageError(
