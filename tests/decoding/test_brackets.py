@@ -142,6 +142,13 @@ def test_without_the_rule_a_random_model_says_no_trees() -> None:
     assert sum(is_tree(pieces, tuple(some[0].tokens.tolist()), 5) for some in found) < 10
 
 
+def test_a_bracket_that_nothing_closes_is_never_opened() -> None:
+    pieces = [*SPECIAL, "▁XX", "▁(A", "▁)A", "▁(B"]
+    toy = Toy(len(pieces), loves=lambda said: {7: 20.0})
+    (found,) = search_all(toy, [Task(np.array([4, 5, END]), words=2)], SearchConfig(beam=3, n_best=3), pieces)
+    assert [is_tree(pieces, tuple(one.tokens.tolist()), 2) for one in found] == [True] * 3
+
+
 def test_a_tree_that_cannot_fit_is_refused() -> None:
     pieces = VOCABULARIES["plain"]
     task = Task(np.array([4, 5, 6, END]), words=3, max_tokens=3)

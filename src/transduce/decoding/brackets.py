@@ -33,9 +33,11 @@ class Brackets:
     def find(cls, pieces: Sequence[str]) -> "Brackets":
         """Find them among a vocabulary's pieces; one that is no parser's is an error."""
         symbols = [piece.removeprefix(SPACE) for piece in pieces]
-        opens = np.array([symbol.startswith(OPEN) for symbol in symbols])
         closes = np.array([symbol.startswith(CLOSE) for symbol in symbols])
-        slots = ~(opens | closes)
+        slots = ~(closes | [symbol.startswith(OPEN) for symbol in symbols])
+        # A bracket that nothing closes must not be opened.
+        closed = {"", *(symbol[1:] for symbol in symbols if symbol.startswith(CLOSE))}
+        opens = np.array([symbol.startswith(OPEN) and symbol[1:] in closed for symbol in symbols])
         slots[: END + 1] = False
         whole = all(piece.startswith(SPACE) and piece != SPACE + CLOSE for piece in pieces[END + 1 :])
         if not (whole and opens.any() and closes.any() and slots.any()):
