@@ -170,6 +170,7 @@ def test_the_verb_prints_all_scores_with_their_rules(bank: Path, capsys: pytest.
     lines = [json.loads(line) for line in sentences.read_text(encoding="utf-8").splitlines()]
     assert len(lines) == 60
     assert {line["f1"] for line in lines if line["system"] == "same.trees"} == {100.0}
+    assert lines[0]["source"] == " ".join(make_trees(1, 5)[0].words())
 
 
 def test_scores_are_sums_over_sentences(bank: Path):

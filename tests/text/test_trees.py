@@ -56,6 +56,16 @@ def test_a_sequence_gives_back_labels_and_words(tree: Tree, labelled: bool):
     assert from_sequence(to_sequence(tree, labelled=labelled, tags=True), tree.words()) == tree
 
 
+@given(TREES)
+def test_tags_come_from_another_tree_over_the_same_words(tree: Tree):
+    bare = parse_tree(str(from_sequence(to_sequence(tree), tree.words())))
+    kept = [leaf.label for leaf in bare.leaves()]
+    again = bare.with_tags(tree)
+    assert (again.words(), again.spans()) == (tree.words(), tree.spans())
+    tags = [leaf.label for leaf in again.leaves()]
+    assert tags == [one.label if own == "XX" else own for one, own in zip(tree.leaves(), kept)]
+
+
 def test_the_sequence_is_the_one_that_is_documented():
     tree = parse_tree("(S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .))")
     assert " ".join(to_sequence(tree)) == "( ( XX XX )NP ( XX )VP XX )S"

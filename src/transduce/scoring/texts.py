@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transduce.errors import DataError, UsageError
 from transduce.text.corpus import COMPRESSED, Input, Problem, read_blocks
-from transduce.text.trees import Tree, check_trees, cut_trees
+from transduce.text.trees import Tree, check_trees, cut_trees, to_sentence
 
 STANDARD_INPUT = Path("-")
 SHOWN_PROBLEMS = 5
@@ -90,9 +90,14 @@ def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Se
     kept = [place for place, (_, tree) in enumerate(gold) if tuple(tree.words()) not in seen]
     if not kept:
         raise DataError(f"{name_of(references[0])}: all {len(gold):,} sentences stand in the trees that are left out")
-    lines = {path: [str(trees[place][1]) for place in kept] for path, trees in found.items()}
+    # Words without a tag are shown with the reference's, so that what differs are brackets.
+    lines = {path: [str(trees[n][1].with_tags(gold[n][1])) for n in kept] for path, trees in found.items()}
     names = _names(systems)
-    return Texts([System(name, lines[path]) for name, path in zip(names, systems)], [list(lines[references[0]])], None)
+    return Texts(
+        [System(name, lines[path]) for name, path in zip(names, systems)],
+        [list(lines[references[0]])],
+        [to_sentence(gold[n][1].words()) for n in kept],
+    )
 
 
 def _read_trees(path: Path) -> list[tuple[int, Tree]]:

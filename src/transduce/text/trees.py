@@ -85,6 +85,21 @@ class Tree:
                 found[place] = (*found[place][:2], word)
         return found
 
+    def with_tags(self, other: "Tree") -> "Tree":
+        """The tree with another's tags, over the same words, where it has none of its own."""
+        tags = iter(other.leaves())
+        built: list[list[Tree]] = [[]]
+        for kind, node in self.steps():
+            if kind == "open":
+                built.append([])
+            elif kind == "close":
+                children = tuple(built.pop())
+                built[-1].append(Tree(node.label, children))
+            else:
+                tag = next(tags).label
+                built[-1].append(Tree(tag, word=node.word) if node.label == SLOT else node)
+        return built[0][0]
+
     def __str__(self) -> str:
         """The tree in brackets, on one line."""
         parts: list[str] = []
