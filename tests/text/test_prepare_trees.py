@@ -156,6 +156,8 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path):
         replace(PARSING, subwords=SubwordsConfig())
     with pytest.raises(ConfigError, match=r"use --clean\.leak source"):
         replace(PARSING, clean=replace(PARSING.clean, leak="side"))
+    with pytest.raises(ConfigError, match=r"add --clean\.leak source, or leave it out"):
+        replace(PARSING, trees=(bank,), test_trees=(bank,))
     with pytest.raises(DataError, match="use --trees FILE"):
         prepare(tmp_path / "data", replace(PARSING, dev_trees=(bank,)))
     with pytest.raises(DataError, match="use --dev-trees FILE, or --dev-split"):

@@ -104,6 +104,8 @@ class PrepareConfig(Settings):
             yield "task = parsing has words on one side and brackets on the other; use --no-subwords.joint"
         if self.task == "parsing" and self.clean.leak == "side":
             yield "trees of other sentences often have the same brackets; use --clean.leak source, or off"
+        if self.test_trees and self.clean.leak == "off":
+            yield "test_trees is only read to keep sentences out of training; add --clean.leak source, or leave it out"
         if len(self.columns) != 2 or min(self.columns, default=0) < 1:
             yield f"columns = {list(self.columns)}; give two, counted from 1"
         if len(self.keys) != 2:
