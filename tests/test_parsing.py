@@ -1,19 +1,27 @@
 """Parsing from a treebank to scores, through the command line and from Python."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 from treebank import make_trees
 
 import transduce
 from transduce import Parser, Translator, Tree
 from transduce.cli import main
+from transduce.config import Config, ModelConfig
 from transduce.decoding import files
 from transduce.errors import ConfigError, DataError
+from transduce.model.saved import save_model
+from transduce.model.transformer import Transformer
+from transduce.presets import get
 from transduce.scoring.parseval import Parseval, count_brackets
+from transduce.text.shards import DataSet
+from transduce.text.subwords import Subwords, SubwordsConfig, learn
 from transduce.text.trees import parse_tree
 from transduce.training.metrics import read_metrics
 
@@ -247,12 +255,31 @@ def test_the_least_room_gives_the_flat_tree(parser: Parser) -> None:
     assert [label for label, _, _ in found.tree.spans()] == ["TOP"]
 
 
-def test_a_model_that_translates_is_no_parser(tmp_path: Path) -> None:
-    from transduce.config import Config, ModelConfig
-    from transduce.model.saved import save_model
-    from transduce.model.transformer import Transformer
-    from transduce.text.subwords import Subwords, SubwordsConfig, learn
+@pytest.mark.parametrize("seed", range(3))
+def test_a_model_that_has_learned_nothing_says_trees_with_the_papers_search(
+    folder: Path, tmp_path: Path, seed: int
+) -> None:
+    subwords = DataSet.open(folder / "data").subwords
+    sizes = {"layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "tie": "none"}
+    vocabularies = {"vocabulary": len(subwords["target"]), "source_vocabulary": len(subwords["source"])}
+    config = replace(get("parsing").config, model=ModelConfig(**vocabularies, **sizes))
+    torch.manual_seed(seed)
+    weights = Transformer(config.model).state_dict()
+    weights["output.weight"] = torch.randn_like(weights["output.weight"])
+    save_model(tmp_path / "model", config, weights, subwords, {})
+    parser = Parser.load(tmp_path / "model", threads=1)
+    assert (parser.search.beam, parser.search.alpha, parser.search.extra_tokens) == (21, 0.3, 300)
+    texts = ["the dog sees a cat .", "xyzzy", "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2]
+    for text, found in zip(texts, parser.parse(texts, tokenised=True, n_best=21)):
+        assert len(found.candidates) == 21
+        for one in found.candidates:
+            assert one.whole
+            assert one.tree.words() == text.split()
+    free = parser.parse(texts, tokenised=True, constrained=False)
+    assert [one.whole for one in free] != [True] * 3
 
+
+def test_a_model_that_translates_is_no_parser(tmp_path: Path) -> None:
     subwords = Subwords(learn(["the dog sees a cat"] * 9, SubwordsConfig(size=275, coverage=1.0)))
     config = Config(model=ModelConfig(vocabulary=len(subwords), layers=1, d_model=8, d_ff=8, heads=1))
     weights = Transformer(config.model).state_dict()
