@@ -22,7 +22,8 @@ def test_all_models_of_the_paper_are_there():
     assert list(PRESETS) == [
         "base", "big", "big-en-fr", "A-heads-1", "A-heads-4", "A-heads-16", "A-heads-32", "B-d_k-16", "B-d_k-32",
         "C-layers-2", "C-layers-4", "C-layers-8", "C-d_model-256", "C-d_model-1024", "C-d_ff-1024", "C-d_ff-4096",
-        "D-dropout-0.0", "D-dropout-0.2", "D-smoothing-0.0", "D-smoothing-0.2", "E-learned", "parsing", "tiny", "small",
+        "D-dropout-0.0", "D-dropout-0.2", "D-smoothing-0.0", "D-smoothing-0.2", "E-learned", "parsing",
+        "parsing-small", "tiny", "small",
     ]  # fmt: skip
     assert {name: PRESETS[name].paper_millions for name in COUNTED} == {
         "base": 65, "big": 213, "B-d_k-16": 58, "B-d_k-32": 60, "C-layers-2": 36, "C-layers-4": 50, "C-layers-8": 80,
@@ -105,9 +106,18 @@ def test_the_big_model_trains_as_in_section_6_1():
 
 def test_the_parser_is_that_of_section_6_3():
     base, parsing = get("base").config, get("parsing").config
-    assert parsing.model == replace(base.model, layers=4, d_model=1024, vocabulary=16_000)
+    # 16,000 subwords of words; the brackets are few and have a vocabulary of their own.
+    sizes = {"vocabulary": 64, "source_vocabulary": 16_000, "tie": "output"}
+    assert parsing.model == replace(base.model, layers=4, d_model=1024, **sizes)
     assert (parsing.search.beam, parsing.search.alpha, parsing.search.extra_tokens) == (21, 0.3, 300)
     assert (parsing.training, parsing.batch) == (base.training, base.batch)
+
+
+def test_the_smaller_parser_searches_as_the_papers():
+    small, parsing = get("parsing-small").config, get("parsing").config
+    assert (small.search, small.model.layers) == (parsing.search, parsing.model.layers)
+    assert small.model.parameters() < parsing.model.parameters() / 2
+    assert small.model.dropout > parsing.model.dropout
 
 
 def test_our_own_models_are_small():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from treebank import make_trees
 
 from transduce.cli import main
 from transduce.text import numbers
@@ -40,12 +41,14 @@ def shown_commands() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as the README's reader has it: with train.en, train.de, dev.en and dev.de."""
+    """A folder as the README's reader has it: with train.en, train.de, dev.en, dev.de and a treebank."""
     folder = tmp_path_factory.mktemp("readme")
     for name, pairs in (("train", numbers.corpus("train", 6000)), ("dev", numbers.corpus("dev", 50))):
         for place, language in enumerate(("en", "de")):
             text = "".join(pair[place] + "\n" for pair in pairs)
             (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+    for name, trees in (("train", make_trees(200, 1)), ("dev", make_trees(5, 2))):
+        (folder / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")
     return folder
 
 
@@ -77,7 +80,9 @@ def test_the_other_commands_run(
     for command in commands:
         # The test's corpus is small, and so must its vocabulary be; and nobody waits here for a model to be good.
         shorter = SHORTER if command.startswith("transduce train") else []
-        assert main([*shlex.split(command.replace("16000", "500"))[1:], *shorter]) == 0, capsys.readouterr().err
+        assert main([*shlex.split(command.replace("16000", "500").replace(" 8000", " 300"))[1:], *shorter]) == 0, (
+            capsys.readouterr().err
+        )
     assert {path.name for path in (folder / "runs" / "en-de").iterdir()} >= {"checkpoints", "model", "curve.html"}
 
 
@@ -86,6 +91,10 @@ def test_the_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert main(["prepare", "demo/numbers", "--builtin", "numbers"]) == 0
     if not (folder / "demo/run/model").exists():  # which the commands above make, when they are run
         assert main(["train", "demo/numbers", "--preset", "tiny", "--out", "demo/run", *SHORTER]) == 0
+    if not (folder / "runs/trees/model").exists():
+        trees = ["--trees", "train.mrg", "--dev-trees", "dev.mrg", "--subwords", "300"]
+        assert main(["prepare", "data/trees", "--task", "parsing", *trees]) == 0
+        assert main(["train", "data/trees", "--preset", "parsing-small", "--out", "runs/trees", *SHORTER]) == 0
     capsys.readouterr()
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), {})

@@ -13,7 +13,8 @@ from transduce.version import __version__
 
 if TYPE_CHECKING:
     from transduce.config import Config
-    from transduce.decoding.options import Options, Request
+    from transduce.decoding.options import Options, ParseOptions, Request
+    from transduce.decoding.parser import Candidate, Parse, Parser
     from transduce.decoding.translator import Alternative, Sentence, Translation, Translator
     from transduce.errors import ConfigError, DataError, TransduceError, UsageError
     from transduce.model.saved import load_model
@@ -24,18 +25,23 @@ if TYPE_CHECKING:
     from transduce.text.prepare import prepare
     from transduce.text.shards import DataSet
     from transduce.text.subwords import Subwords
+    from transduce.text.trees import Tree
 
 __all__ = [
     "PRESETS",
     "Alternative",
     "Batch",
     "Batches",
+    "Candidate",
     "Config",
     "ConfigError",
     "DataError",
     "DataSet",
     "Loader",
     "Options",
+    "Parse",
+    "ParseOptions",
+    "Parser",
     "PrepareConfig",
     "Request",
     "Sentence",
@@ -44,6 +50,7 @@ __all__ = [
     "Transformer",
     "Translation",
     "Translator",
+    "Tree",
     "UsageError",
     "__version__",
     "load_model",
@@ -52,7 +59,8 @@ __all__ = [
 
 _HOMES = {
     "transduce.config": ("Config",),
-    "transduce.decoding.options": ("Options", "Request"),
+    "transduce.decoding.options": ("Options", "ParseOptions", "Request"),
+    "transduce.decoding.parser": ("Candidate", "Parse", "Parser"),
     "transduce.decoding.translator": ("Alternative", "Sentence", "Translation", "Translator"),
     "transduce.errors": ("ConfigError", "DataError", "TransduceError", "UsageError"),
     "transduce.model.saved": ("load_model",),
@@ -63,6 +71,7 @@ _HOMES = {
     "transduce.text.prepare": ("prepare",),
     "transduce.text.shards": ("DataSet",),
     "transduce.text.subwords": ("Subwords",),
+    "transduce.text.trees": ("Tree",),
 }
 
 

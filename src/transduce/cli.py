@@ -48,6 +48,11 @@ VERBS = {
         "RUN … [flags] < IN > OUT",
         "runs/base --precision int8 < news.en > news.de",
     ),
+    "parse": Verb(
+        "Parse sentences: the constituents of each as a tree in brackets, drawn, or as a picture.",
+        "RUN … [flags] < SENTENCES > TREES",
+        "runs/craft --draw < sentences.txt",
+    ),
     "score": Verb(
         "Score translations against references, and tell whether systems differ by more than chance.",
         "HYP [HYP …] --reference REF [flags]",

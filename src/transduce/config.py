@@ -196,10 +196,10 @@ class TrainingConfig(Settings):
     """steps between checkpoints, instead of minutes"""
     keep_best: int = 1
     """checkpoints kept for being the best ones on the dev set, besides the last ones"""
-    best_by: Literal["loss", "bleu"] = "loss"
-    """what makes a checkpoint the best: its (smoothed) loss or its greedy BLEU on the dev set"""
+    best_by: Literal["loss", "bleu", "f1"] = "loss"
+    """what makes a checkpoint the best on the dev set: its (smoothed) loss, its greedy BLEU or, of trees, its F1"""
     bleu_sentences: int = 1000
-    """most sentences of the dev set translated (greedily) for BLEU at each validation; 0: none"""
+    """most sentences of the dev set translated (greedily) for BLEU, or parsed for F1, at each validation; 0: none"""
     not_finite: Literal["stop", "skip"] = "stop"
     """what to do with an update whose loss or gradient is not finite"""
     freeze: tuple[str, ...] = ()
@@ -215,8 +215,8 @@ class TrainingConfig(Settings):
         yield from self.at_least(0, "seed", "bleu_sentences", "agreement")
         if self.checkpoint_minutes is None and self.checkpoint_steps is None:
             yield "training.checkpoint_minutes and training.checkpoint_steps are both off; give one of them"
-        if self.best_by == "bleu" and self.bleu_sentences == 0:
-            yield 'training.best_by = "bleu" needs translations; use training.bleu_sentences = 1000'
+        if self.best_by != "loss" and self.bleu_sentences == 0:
+            yield f'training.best_by = "{self.best_by}" needs translations; use training.bleu_sentences = 1000'
         if self.schedule != "inverse-sqrt" and self.warmup_steps >= self.steps:
             yield (
                 f"training.warmup_steps = {self.warmup_steps} leaves no steps to fall in; "

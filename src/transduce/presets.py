@@ -35,9 +35,23 @@ def _smoothing(label_smoothing: float) -> Config:
 
 
 _BIG_EN_FR = replace(BIG, model=replace(BIG.model, dropout=0.1, vocabulary=32_000))
+# Words on one side, brackets on the other: their subwords are not shared, and there are few of the second kind.
 _PARSING = replace(
-    _model(layers=4, d_model=1024, vocabulary=16_000),
+    _model(layers=4, d_model=1024, vocabulary=64, source_vocabulary=16_000, tie="output"),
     search=replace(BASE.search, beam=21, alpha=0.3, extra_tokens=300),
+)
+_PARSING_SMALL = replace(
+    _PARSING,
+    model=replace(_PARSING.model, d_model=512, d_ff=2048, source_vocabulary=8_000, dropout=0.3, attention_dropout=0.1),
+    batch=replace(BASE.batch, source_tokens=8192, target_tokens=8192, subword_dropout=0.1),
+    training=replace(
+        BASE.training,
+        steps=20_000,
+        warmup_steps=2000,
+        checkpoint_steps=1000,
+        checkpoint_minutes=None,
+        bleu_sentences=500,
+    ),
 )
 # Mixed lengths, more heads and a rate that falls to zero each bring a toy corpus sooner to no mistakes (docs/log.md).
 _TINY = replace(
@@ -80,6 +94,7 @@ _PRESETS = (
     Preset(name="D-smoothing-0.2", config=_smoothing(0.2), summary="Table 3 (D): more label smoothing"),
     Preset(name="E-learned", config=_model(positions="learned"), summary="Table 3 (E): learned positions"),
     Preset(name="parsing", config=_PARSING, summary="constituency parsing, WSJ only (section 6.3)"),
+    Preset(name="parsing-small", config=_PARSING_SMALL, summary="constituency parsing, 15,000 to 20,000 trees"),
     Preset(name="tiny", config=_TINY, summary="learns a toy corpus on a laptop"),
     Preset(
         name="small",

@@ -137,10 +137,10 @@ def test_windows_of_a_file_are_always_the_same(source: Path, monkeypatch: pytest
     monkeypatch.setattr(files, "read_ahead", lambda lines: pytest.fail("what a thread gives depends on the clock"))
     with closing(Lines(source)) as lines:
         assert not lines.waits
-        assert [len(window) for window in files._windows(lines)] == [4, 4, 4, 4, 3]
+        assert [len(window) for window in files.cut_windows(lines)] == [4, 4, 4, 4, 3]
     monkeypatch.setattr(files, "WINDOW_TOKENS", 8)  # of about four characters
     with closing(Lines(source)) as lines:
-        assert [len(window) for window in files._windows(lines)][:3] == [2, 2, 2]
+        assert [len(window) for window in files.cut_windows(lines)][:3] == [2, 2, 2]
 
 
 def test_the_first_windows_are_small_and_a_job_goes_on_with_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -153,7 +153,7 @@ def test_the_first_windows_are_small_and_a_job_goes_on_with_the_same(tmp_path: P
             lines.skipped = sum(whole[:done])
             for _ in range(lines.skipped):
                 lines._read()
-            assert [len(window) for window in files._windows(lines)] == whole[done:]
+            assert [len(window) for window in files.cut_windows(lines)] == whole[done:]
 
 
 # ---- reading ahead ----
@@ -598,7 +598,7 @@ def test_progress_moves_within_a_window_and_ends_at_the_end(tiny: Path, source: 
 
     def show(name: str, total: float, things: str) -> object:
         totals.append(total)
-        return files.nullcontext(Watch())
+        return nullcontext(Watch())
 
     size = source.stat().st_size
     with patch.object(files, "show_progress", show):

@@ -67,7 +67,7 @@ def test_a_beam_of_one_is_greedy_search(name: str):
         tokens, total, ended = plain_greedy(teller(model, task.source.tolist()), len(task.source) + 5)
         assert (hypothesis.tokens.tolist(), hypothesis.ended) == (tokens, ended)
         assert hypothesis.log_probability == pytest.approx(total, rel=1e-5)
-    outputs = greedy_all(TorchEngine(model), [task.source for task in tasks], replace(GREEDY, beam=4, n_best=2))
+    outputs = greedy_all(TorchEngine(model), tasks, replace(GREEDY, beam=4, n_best=2))
     assert as_lists(outputs) == [hypothesis.tokens.tolist() for (hypothesis,) in found]
 
 
@@ -288,9 +288,9 @@ def test_a_search_leaves_the_model_as_it_was():
 def test_sentences_may_be_arrays_of_any_width():
     model = MODELS["paper"]
     sources = sources_for(model, LENGTHS)
-    expected = as_lists(greedy_all(TorchEngine(model), sources, GREEDY))
+    expected = as_lists(greedy_all(TorchEngine(model), [Task(source) for source in sources], GREEDY))
     for dtype in (np.uint16, np.int32, np.int64):
-        outputs = greedy_all(TorchEngine(model), [np.array(source, dtype) for source in sources], GREEDY)
+        outputs = greedy_all(TorchEngine(model), [Task(np.array(source, dtype)) for source in sources], GREEDY)
         assert as_lists(outputs) == expected
 
 
@@ -350,9 +350,11 @@ def test_a_translation_ends_at_its_end():
     model.output.weight[7] = 1.0
     sources = sources_for(model, LENGTHS)
     config = SearchConfig(extra_tokens=2)
-    assert as_lists(greedy_all(TorchEngine(model), sources, config)) == [[7] * (length + 2) for length in LENGTHS]
+    assert as_lists(greedy_all(TorchEngine(model), [Task(source) for source in sources], config)) == [
+        [7] * (length + 2) for length in LENGTHS
+    ]
     model.output.weight[END] = 2.0
-    assert as_lists(greedy_all(TorchEngine(model), sources, config)) == [[]] * len(LENGTHS)
+    assert as_lists(greedy_all(TorchEngine(model), [Task(source) for source in sources], config)) == [[]] * len(LENGTHS)
 
 
 @torch.no_grad()
@@ -361,7 +363,7 @@ def test_padding_and_the_beginning_are_never_said():
     strong = 100 * torch.randn(12, dtype=torch.float64)
     model.output.weight[PAD], model.output.weight[BEGIN] = strong, -strong  # one of them is always the most probable
     sources = sources_for(model, LENGTHS)
-    outputs = greedy_all(TorchEngine(model), sources, GREEDY)
+    outputs = greedy_all(TorchEngine(model), [Task(source) for source in sources], GREEDY)
     assert as_lists(outputs) == by_definition(model, sources, [length + 5 for length in LENGTHS])
     for config in (SearchConfig(beam=4, n_best=4, extra_tokens=4), SearchConfig(sample=True, n_best=4, extra_tokens=4)):
         for hypotheses in search_all(TorchEngine(model), [Task(source) for source in sources], config):
@@ -372,7 +374,7 @@ def test_padding_and_the_beginning_are_never_said():
 def test_learned_positions_end_a_translation_where_they_end():
     model = make_model(positions="learned", max_positions=8, seed=3)
     sources = sources_for(model, [8, 5, 1, 8])
-    outputs = greedy_all(TorchEngine(model), sources, replace(GREEDY, extra_tokens=6))
+    outputs = greedy_all(TorchEngine(model), [Task(source) for source in sources], replace(GREEDY, extra_tokens=6))
     assert as_lists(outputs) == by_definition(model, sources, [min(8, len(source) + 6) for source in sources])
     assert max(map(len, outputs)) == 8
 
@@ -387,11 +389,10 @@ def test_learned_positions_end_a_translation_where_they_end():
 def test_a_source_longer_than_learned_positions_is_refused(lengths: list[int], message: str):
     model = make_model(positions="learned", max_positions=8)
     with pytest.raises(DataError, match=re.escape(message)):
-        greedy_all(TorchEngine(model), sources_for(model, lengths), GREEDY)
+        greedy_all(TorchEngine(model), [Task(source) for source in sources_for(model, lengths)], GREEDY)
     other = make_model(positions="rotary", d_k=4, max_positions=8)  # knows no such limit
-    assert len(greedy_all(TorchEngine(other), sources_for(other, lengths), replace(GREEDY, extra_tokens=0))) == len(
-        lengths
-    )
+    tasks = [Task(source) for source in sources_for(other, lengths)]
+    assert len(greedy_all(TorchEngine(other), tasks, replace(GREEDY, extra_tokens=0))) == len(lengths)
 
 
 def test_phrases_are_not_drawn():

@@ -1,6 +1,7 @@
 """Subwords: exact round trip, and the table of words equal to SentencePiece on whole lines."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,7 +11,18 @@ from hypothesis import strategies as st
 
 from transduce.errors import ConfigError, DataError
 from transduce.text import numbers, subwords
-from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN, Subwords, SubwordsConfig, learn, ragged_indices
+from transduce.text.subwords import (
+    BEGIN,
+    END,
+    PAD,
+    SPACE,
+    UNKNOWN,
+    Subwords,
+    SubwordsConfig,
+    learn,
+    learn_symbols,
+    ragged_indices,
+)
 
 LINES = [side for pair in numbers.corpus("train", 3000) for side in pair]
 
@@ -129,3 +141,24 @@ def test_ragged_indices_are_runs_one_after_the_other(lengths: list[int], starts:
     first = [starts.draw(st.integers(0, 100)) for _ in lengths]
     found = ragged_indices(np.array(first, np.int64), np.array(lengths, np.int64))
     assert found.tolist() == [start + i for start, length in zip(first, lengths) for i in range(length)]
+
+
+SYMBOLS = ["XX", "(", "(NP", ")NP", ")" + "LONG" * 20, ")É|ü", ",", ".", "``", "''", ":", "-LRB-", "$", "PRP$"]
+
+
+@given(st.lists(st.lists(st.sampled_from(SYMBOLS), min_size=1).map(" ".join), min_size=1))
+@settings(deadline=None)
+def test_symbols_are_one_token_each(lines: list[str]) -> None:
+    model = Subwords(learn_symbols(SYMBOLS))
+    assert (model.kind, len(model)) == ("word", 4 + len(SYMBOLS))
+    row, lengths = model.encode_lines(lines)
+    for line, tokens in zip(lines, np.split(row, np.cumsum(lengths)[:-1])):
+        assert tokens.tolist() == [*model.encode(line), END]
+        assert len(tokens) == len(line.split()) + 1
+        assert model.decode(tokens) == line
+    assert model.encode("XX other XX")[1] == UNKNOWN
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_the_kind_of_a_model_is_known(kind: Literal["bpe", "unigram"]) -> None:
+    assert Subwords(learn(LINES, SubwordsConfig(size=400, kind=kind))).kind == kind

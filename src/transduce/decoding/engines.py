@@ -1,21 +1,36 @@
 """Which engine decodes a model: by the device, the precision asked for and what the machine can build."""
 
 import sys
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 from typing import Literal, get_args
 
 import torch
 
 from transduce.config import ModelConfig
-from transduce.decoding.engine import Engine, TorchEngine
-from transduce.errors import UsageError
+from transduce.decoding.engine import Engine, Ensemble, TorchEngine
+from transduce.errors import DataError, UsageError
 from transduce.kernels.native import NativeError
 from transduce.model.device import choose_device, choose_threads, has_bf16, has_kernels
+from transduce.model.saved import Loaded, load_model
 from transduce.model.transformer import Transformer
 
 Precision = Literal["auto", "float32", "bf16", "int8"]
 Name = Literal["auto", "native", "torch"]
+
+
+def load_engine(
+    paths: Sequence[Path | str], device: str, precision: Precision, threads: int | None, name: Name
+) -> tuple[list[Loaded], Engine]:
+    """Load runs, checkpoints or models, and make one engine for all of them."""
+    loaded = [load_model(path) for path in paths]
+    for other in loaded[1:]:
+        if any(other.subwords[side].model != loaded[0].subwords[side].model for side in other.subwords):
+            raise DataError(f"{other.folder}: has other subwords than {loaded[0].folder}; they make no ensemble")
+    engines = [make_engine(one.model, device, precision, threads, name) for one in loaded]
+    return loaded, engines[0] if len(engines) == 1 else Ensemble(engines)
 
 
 def make_engine(

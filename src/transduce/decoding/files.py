@@ -10,8 +10,8 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -156,11 +156,11 @@ def as_json(translation: Translation, options: Options, wants_alternatives: bool
     found: dict[str, Any] = {
         "source": translation.source,
         "translation": translation.text,
-        "score": _rounded(translation.score),
+        "score": rounded(translation.score),
     }
     if wants_alternatives:
         found["alternatives"] = [
-            {"translation": text, "score": _rounded(score)} for text, score in translation.alternatives()
+            {"translation": text, "score": rounded(score)} for text, score in translation.alternatives()
         ]
     found["sentences"] = [
         {
@@ -168,11 +168,11 @@ def as_json(translation: Translation, options: Options, wants_alternatives: bool
             "alternatives": [
                 {
                     "translation": one.text,
-                    "score": _rounded(one.score),
-                    "log_probability": _rounded(one.log_probability),
+                    "score": rounded(one.score),
+                    "log_probability": rounded(one.log_probability),
                     "complete": one.complete,
                     "tokens": list(one.tokens),
-                    "token_scores": [_rounded(score) for score in one.token_scores],
+                    "token_scores": [rounded(score) for score in one.token_scores],
                     **({"alignment": one.alignment} if options.alignments else {}),
                 }
                 for one in sentence.alternatives
@@ -183,7 +183,7 @@ def as_json(translation: Translation, options: Options, wants_alternatives: bool
     return json.dumps(found, ensure_ascii=False)
 
 
-def _rounded(number: float) -> float:
+def rounded(number: float) -> float:
     return round(number, 6)
 
 
@@ -321,14 +321,14 @@ def translate_lines(
     if output.done:
         print(f"{output.path}: {output.done:,} lines are there from before; going on", file=sys.stderr)
     written = 0
-    with _show_progress(lines, output) as task:
-        for window in _windows(lines):
+    with track_progress("translate", lines, output) as show_window:
+        for window in cut_windows(lines):
             name = partial(lines.name_line, written)
             requests = (
                 (read_request(line, name(place)) if json_input else Request(line)).with_common(common)
                 for place, line in enumerate(window, 1)
             )
-            show = partial(_show, task, lines, written, len(window))
+            show = partial(show_window, written, len(window))
             try:
                 found = translator.stream(requests, options, name=name, done=show, **settings)
                 for translation, line in zip(found, window):
@@ -343,23 +343,28 @@ def translate_lines(
     return written
 
 
-def _show_progress(lines: Lines, output: Output) -> Any:
-    """Progress on standard error, unless translations go to the terminal too: one would write over the other."""
+@contextmanager
+def track_progress(name: str, lines: Lines, output: Output) -> Iterator[Callable[[int, int, int, int], None]]:
+    """Progress on standard error, unless results go to the terminal too: one would write over the other.
+
+    Gives a function to be told how many lines were done before, the size of the window, and what is done of it.
+    """
     if output.path is None and sys.stdout.isatty():
-        return nullcontext()
-    return show_progress("translate", lines.total - lines.begin, "lines")
+        yield lambda *_: None
+    else:
+        with show_progress(name, lines.total - lines.begin, "lines") as task:
+            yield partial(_show, task, lines)
 
 
-def _show(task: Task | None, lines: Lines, before: int, window: int, found: int, wanted: int) -> None:
+def _show(task: Task, lines: Lines, before: int, window: int, found: int, wanted: int) -> None:
     """Show that lines before and so large a part of a window of lines are translated."""
-    if task:
-        done = before + window * found / wanted
-        # What was read ahead is not done: the share of the lines read so far that are translated.
-        share = done / max(1, lines.number - lines.skipped)
-        task.update((lines.position - lines.begin) * share, int(done))
+    done = before + window * found / wanted
+    # What was read ahead is not done: the share of the lines read so far that are translated.
+    share = done / max(1, lines.number - lines.skipped)
+    task.update((lines.position - lines.begin) * share, int(done))
 
 
-def _windows(lines: Lines) -> Iterator[list[str]]:
+def cut_windows(lines: Lines) -> Iterator[list[str]]:
     """As many lines as are translated at a time, or as there are; those before an error come before it.
 
     The first windows are small, so that something is seen soon. Files give the same windows again when a job goes on,

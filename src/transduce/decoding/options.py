@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from transduce import strict
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, suggest
 from transduce.strict import Settings
 from transduce.text.sentences import Split
+
+Own = TypeVar("Own", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,17 @@ class Options(Settings):
         yield from self.at_least(1, "split_over", "longest")
 
 
-def lay_over(
-    options: Options, search: SearchConfig, settings: Mapping[str, Any], origin: str
-) -> tuple[Options, SearchConfig]:
+@dataclass(frozen=True, kw_only=True)
+class ParseOptions(Settings):
+    """How sentences become words, and whether what is found must be a tree."""
+
+    tokenised: bool = False
+    """the text is in words already, with a space between them; else it is parted as the Penn Treebank is"""
+    constrained: bool = True
+    """search among whole trees only; without it, what is no tree becomes one without constituents, and is counted"""
+
+
+def lay_over(options: Own, search: SearchConfig, settings: Mapping[str, Any], origin: str) -> tuple[Own, SearchConfig]:
     """Lay settings of both kinds over the options and the settings of the search; `origin` opens each error."""
     ours, theirs = ({field.name for field in fields(kind)} for kind in (options, search))
     if wrong := [key for key in settings if key not in ours | theirs]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams, Hypothesis, Record
+from transduce.decoding.brackets import Brackets, OpenTrees
 from transduce.decoding.engine import Engine, Lines, Runs
 from transduce.decoding.phrases import Phrases
 from transduce.decoding.rules import Rule, Spellings, make_rules, penalise_repetition
@@ -38,6 +39,8 @@ class Task:
     """words and phrases it must not contain"""
     max_tokens: int | None = None
     """the longest it may become, where that is not the settings' to say"""
+    words: int | None = None
+    """that it must be a tree over so many words, in brackets"""
 
 
 def search(
@@ -49,16 +52,19 @@ def search(
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yield each sentence's number and translations, the best first, in the order in which they are found.
 
-    `pieces` are the target's subwords as text, which rules about words need; `records`, if given, receives how each
-    sentence was searched for.
+    `pieces` are the target's subwords as text, which rules about words and trees need; `records`, if given, receives
+    how each sentence was searched for.
     """
-    limits = [_limit(task, config, engine.config) for task in tasks]
+    limits = [most_tokens(task, config, engine.config) for task in tasks]
     _check_lengths(tasks, engine.config)
+    for number, (task, limit) in enumerate(zip(tasks, limits), 1):
+        check_room(task, limit, f"sentence {number:,}")
     if config.sample and any(task.phrases for task in tasks):
         raise ConfigError(
             "search.sample = true draws at random, and phrases that must be said are searched for; use one"
         )
     spellings = Spellings(pieces if any(task.forbidden for task in tasks) else ())
+    brackets = Brackets.find(pieces) if any(task.words is not None for task in tasks) else None
     # The longest first: what needs the most memory fails, if it must, at the beginning.
     order = sorted(
         range(len(tasks)),
@@ -77,6 +83,7 @@ def search(
             [limits[number] for number in some],
             config,
             spellings,
+            brackets,
         )
         try:
             for number, found in room.search():
@@ -100,10 +107,11 @@ def search_all(
 
 
 def _go_together(longest: Task, other: Task) -> bool:
-    return len(other.source) >= SIMILAR * len(longest.source) and bool(other.phrases) == bool(longest.phrases)
+    alike = bool(other.phrases) == bool(longest.phrases) and (other.words is None) == (longest.words is None)
+    return alike and len(other.source) >= SIMILAR * len(longest.source)
 
 
-def _limit(task: Task, config: SearchConfig, model: ModelConfig) -> int:
+def most_tokens(task: Task, config: SearchConfig, model: ModelConfig) -> int:
     """The most tokens a translation may have, its end counted."""
     limits = [
         len(task.source) + config.extra_tokens,
@@ -124,6 +132,15 @@ def _check_lengths(tasks: Sequence[Task], config: ModelConfig) -> None:
         raise DataError(
             f"sentence {long[0]:,} has {len(tasks[long[0] - 1].source):,} tokens{others}, and the model has learned "
             f"positions for {known:,} (model.max_positions); split long sentences before translating them"
+        )
+
+
+def check_room(task: Task, limit: int, name: str) -> None:
+    """Refuse a sentence whose words alone are more than its tree may have tokens."""
+    if task.words is not None and task.words >= limit:
+        raise DataError(
+            f"{name}: has {task.words:,} words, and its tree may have {limit:,} tokens with its end; "
+            "raise extra_tokens or max_tokens, or split the sentence"
         )
 
 
@@ -149,6 +166,7 @@ class _Room:
         limits: Sequence[int],
         config: SearchConfig,
         spellings: Spellings,
+        brackets: Brackets | None,
     ):
         self.config, self.spellings = config, spellings
         self.beam = config.n_best if config.sample else config.beam
@@ -168,7 +186,10 @@ class _Room:
         self.watches = bool(config.no_repeat or config.repetition_penalty != 1) or any(
             task.phrases or task.forbidden for task in tasks
         )
-        self.ruled = self.watches or config.sample or any(task.prefix for task in tasks)
+        self.trees = None
+        if brackets and tasks[0].words is not None:
+            self.trees = OpenTrees(brackets, many, self.beam, target, engine.device)
+        self.ruled = self.watches or config.sample or self.trees is not None or any(task.prefix for task in tasks)
         self.runs = self.lines if isinstance(self.lines, Runs) and not self.ruled else None
         if self.runs:
             self.beams = self.runs.beams_for(config)
@@ -200,6 +221,8 @@ class _Room:
             [np.ascontiguousarray(task.source, np.int32) for _, task, _ in joining],
         )
         self.beams.begin(free, [limit for _, _, limit in joining])
+        if self.trees:
+            self.trees.begin(free, [task.words or 0 for _, task, _ in joining], [limit for _, _, limit in joining])
         for slot, (number, task, _) in zip(free, joining):
             rules = make_rules(self.config, task.prefix, task.forbidden, self.spellings) if self.ruled else []
             phrases = Phrases(task.phrases) if task.phrases else None
@@ -228,6 +251,8 @@ class _Room:
                 self.values[index] = values.unflatten(0, (-1, self.beam))
                 self.tokens[index] = tokens.unflatten(0, (-1, self.beam))
                 beams.choose(self.values, self.tokens)
+        if self.trees:
+            self.trees.go_on(beams.parents, beams.next)
         if self.watches:
             new, parents = beams.next.cpu().numpy(), beams.parents.cpu().numpy()
             for slot, sentence in zip(slots, sentences):
@@ -242,9 +267,12 @@ class _Room:
         if self.config.repetition_penalty != 1:
             for rows, tokens in zip(each, said):
                 penalise_repetition(rows, tokens, self.config.repetition_penalty)
-        if not (self.config.sample or any(sentence.rules or sentence.phrases for sentence in sentences)):
+        ruled = any(sentence.rules or sentence.phrases for sentence in sentences)
+        if not (self.config.sample or self.trees or ruled):
             return None
         normaliser = self.lines.normaliser(logits).clone()
+        if self.trees:
+            logits.masked_fill_(self.trees.forbidden(slots), -torch.inf)
         lengths = self.beams.length.tolist()
         for place, (slot, sentence) in enumerate(zip(slots, sentences)):
             # Some rules ask only how much was said.
@@ -341,8 +369,8 @@ class _Room:
 
 
 def greedy_all(
-    engine: Engine, sources: Sequence[Int[np.ndarray, " source"]], config: SearchConfig
-) -> list[Int[np.ndarray, " target"]]:
-    """Translate by the best token at each step."""
+    engine: Engine, tasks: Sequence[Task], config: SearchConfig, pieces: Sequence[str] = ()
+) -> list[Int[np.ndarray, " tokens"]]:
+    """The most probable token at each step, for each sentence until its end, which is left out."""
     greedy = replace(config, beam=1, n_best=1, sample=False)
-    return [found[0].tokens for found in search_all(engine, [Task(source) for source in sources], greedy)]
+    return [found[0].tokens for found in search_all(engine, tasks, greedy, pieces)]

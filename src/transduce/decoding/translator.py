@@ -13,13 +13,13 @@ import numpy as np
 from transduce.config import SearchConfig
 from transduce.decoding.alignment import Links, align_words, attention_shares
 from transduce.decoding.beams import Hypothesis
-from transduce.decoding.engine import Engine, Ensemble
-from transduce.decoding.engines import Name, Precision, make_engine
+from transduce.decoding.engine import Engine
+from transduce.decoding.engines import Name, Precision, load_engine
 from transduce.decoding.force import score_pairs
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.search import Task, search
 from transduce.errors import ConfigError, DataError, TransduceError
-from transduce.model.saved import Loaded, load_model
+from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.sentences import Layout, lay_out
 from transduce.text.subwords import END
@@ -106,12 +106,7 @@ class Translator:
         """
         if not paths:
             raise ConfigError("Translator.load needs the folder of a run, a checkpoint or a model")
-        loaded = [load_model(path) for path in paths]
-        for other in loaded[1:]:
-            if any(other.subwords[side].model != loaded[0].subwords[side].model for side in other.subwords):
-                raise DataError(f"{other.folder}: has other subwords than {loaded[0].folder}; they make no ensemble")
-        engines = [make_engine(one.model, device, precision, threads, engine) for one in loaded]
-        return cls(loaded, engines[0] if len(engines) == 1 else Ensemble(engines))
+        return cls(*load_engine(paths, device, precision, threads, engine))
 
     @overload
     def translate(self, texts: str | Request, options: Options | None = None, **settings: Any) -> Translation: ...

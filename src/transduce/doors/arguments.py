@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from transduce import strict
 from transduce.errors import UsageError
+from transduce.flags import Parser
 from transduce.strict import Settings
 
 S = TypeVar("S", bound=Settings)
@@ -26,3 +27,21 @@ def check_positive(number: int | None, flag: str) -> None:
 def print_json(value: object) -> None:
     """Print something as JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def add_engine(parser: Parser) -> None:
+    """Flags for where and how a model is decoded."""
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "float32", "bf16", "int8"],
+        default="auto",
+        help="arithmetic; int8 is the fastest on a CPU (default: float32 on a CPU, bf16 on a GPU that has it)",
+    )
+    parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
+    parser.add_argument(
+        "--engine",
+        choices=["auto", "native", "torch"],
+        default="auto",
+        help="what computes on a CPU: our own code, compiled once, or torch (default: our own where it can be)",
+    )

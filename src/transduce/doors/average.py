@@ -11,7 +11,7 @@ def average(parser: Parser, argv: list[str]) -> None:
     parser.add_argument("models", metavar="RUN", nargs="+", help="a run, or two and more checkpoints or models")
     parser.add_argument("--last", metavar="N", type=int, help="the last N checkpoints of the run (default 5)")
     parser.add_argument("--best", metavar="N", type=int, help="the N best checkpoints of the run on the dev set")
-    parser.add_argument("--by", choices=["loss", "bleu"], default="loss", help="what is best (default loss)")
+    parser.add_argument("--by", choices=["loss", "bleu", "f1"], default="loss", help="what is best (default loss)")
     parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default RUN/model)")
     given, _ = parser.parse(argv)
 

@@ -10,15 +10,15 @@ from transduce.flags import Parser, add_settings
 def prepare(parser: Parser, argv: list[str]) -> None:
     """Resolve the settings, prepare the data set and show what became of the corpus."""
     from transduce import strict
-    from transduce.text.inputs import BUILTIN, PrepareConfig
+    from transduce.text.inputs import PrepareConfig, starting_config
 
     parser.add_argument("out", metavar="OUT", help="folder the data set is written to")
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings; flags override it")
     add_settings(parser, PrepareConfig)
     given, flags = parser.parse(argv)
     file = strict.read_toml(Path(given.config)) if given.config else {}
-    builtin = str(flags.get("builtin") or file.get("builtin"))
-    config = resolve(BUILTIN.get(builtin, PrepareConfig()), given.config, flags)
+    start = starting_config(*(flags.get(name) or file.get(name) for name in ("builtin", "task")))
+    config = resolve(start, given.config, flags)
 
     from transduce.text import prepare as text  # after the arguments are read, so that help and mistakes answer sooner
     from transduce.text.report import show_report

@@ -21,7 +21,8 @@ def score(parser: Parser, argv: list[str]) -> None:
     )
     several("--reference", "REF", "references, one file or several", required=True)
     parser.add_argument("--source", metavar="SRC", help="what was translated, for the report, --comet and --model")
-    several("--metrics", "NAME", "bleu chrf chrf++ ter exact paper (default all but chrf++)", default=[])
+    several("--metrics", "NAME", "bleu chrf chrf++ ter exact paper (default all but chrf++), parseval", default=[])
+    several("--leave-out", "TREES", "of trees: sentences that stand in these are left out", default=[])
     parser.add_argument(
         "--language", metavar="CODE", help="of the references, for the paper's BLEU (default: by REF's name)"
     )
@@ -66,5 +67,6 @@ def score(parser: Parser, argv: list[str]) -> None:
         examples=given.examples,
         workers=given.workers,
         json=given.json,
+        leave_out=tuple(map(Path, given.leave_out)),
     )
     publish(score(request, measure))

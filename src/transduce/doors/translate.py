@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transduce.doors.arguments import check_positive
+from transduce.doors.arguments import add_engine, check_positive
 from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
 
@@ -42,20 +42,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
         default=[],
         help="translations do not contain these phrases",
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
-    parser.add_argument(
-        "--precision",
-        choices=["auto", "float32", "bf16", "int8"],
-        default="auto",
-        help="arithmetic; int8 is the fastest on a CPU (default: float32 on a CPU, bf16 on a GPU that has it)",
-    )
-    parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
-    parser.add_argument(
-        "--engine",
-        choices=["auto", "native", "torch"],
-        default="auto",
-        help="what computes on a CPU: our own code, compiled once, or torch (default: our own where it can be)",
-    )
+    add_engine(parser)
     add_settings(parser, SearchConfig)
     add_settings(parser, Options)
     given, flags = parser.parse(argv)

@@ -30,6 +30,7 @@ class ScoreRequest:
     examples: int = EXAMPLES
     workers: int | None = None
     json: bool = False
+    leave_out: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ counts. They are counted once; the score of the set, of its sentences and of its
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from transduce.errors import UsageError, suggest
 from transduce.progress import show_progress
 from transduce.scoring.bleu import DEFAULT_TOKENIZER, make_bleu
 from transduce.scoring.paper import SPLIT_COMPOUNDS, make_paper_bleu
+from transduce.scoring.parseval import Parseval
 from transduce.text.parallel import parallel_map, usable_cores
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from transduce.scoring.texts import Texts
 
 METRICS = ("bleu", "chrf", "chrf++", "ter", "exact", "paper")
+OF_TREES = ("parseval",)  # a metric with several scores
 TITLES = {
     "bleu": "sacreBLEU",
     "chrf": "chrF2",
@@ -31,10 +34,16 @@ TITLES = {
     "exact": "exact match",
     "paper": "paper's BLEU",
     "comet": "COMET",
+    "f1": "labelled F1",
+    "precision": "labelled precision",
+    "recall": "labelled recall",
+    "complete": "complete match",
+    "crossing": "crossing brackets",
+    "no_crossing": "no crossing",
 }
-LOWER_IS_BETTER = frozenset({"ter"})
+LOWER_IS_BETTER = frozenset({"ter", "crossing"})
 # What a sentence costs, about, in the time of one of BLEU's.
-WORK = {"bleu": 1, "chrf": 3, "chrf++": 3, "ter": 25, "exact": 0, "paper": 2}
+WORK = {"bleu": 1, "chrf": 3, "chrf++": 3, "ter": 25, "exact": 0, "paper": 2, "parseval": 3}
 SENTENCES = 128  # counted at a time
 WORKER = 10_000  # work that makes one more process worth its start: a few seconds
 
@@ -88,8 +97,8 @@ class Measured:
 def check_metrics(names: Sequence[str], settings: MetricSettings) -> None:
     """Refuse metrics that are not known or cannot be made, before any text is read."""
     for name in names:
-        if name not in METRICS:
-            remedy = suggest(name, METRICS) or f"; choose among {', '.join(METRICS)}"
+        if name not in METRICS + OF_TREES:
+            remedy = suggest(name, METRICS + OF_TREES) or f"; choose among {', '.join(METRICS + OF_TREES)}"
             raise UsageError(f"unknown metric {name}{remedy}")
         if name == "paper" and settings.language is None:
             raise UsageError(
@@ -114,6 +123,17 @@ def explain(name: str, settings: MetricSettings) -> str:
             return "edits for each 100 words of the reference; lower is better"
         case "exact":
             return "translations that equal a reference, in percent"
+        case "f1":
+            return "brackets with their labels, by EVALB's rules: to compare with Table 4 of the paper"
+        case "precision" | "recall":
+            whose = "found" if name == "precision" else "of the reference"
+            return f"brackets {whose} that are right, in percent"
+        case "complete":
+            return "sentences with all brackets right, in percent"
+        case "crossing":
+            return "brackets of a sentence that cross the reference's; lower is better"
+        case "no_crossing":
+            return "sentences without such brackets, in percent"
         case _:
             return "a learned metric that reads the source as well"
 
@@ -140,7 +160,7 @@ def measure(
     several = numbers.pop() if len(numbers) == 1 else -1  # as sacreBLEU marks a number that varies
     made = {name: _make(name, settings) for name in names}
     return [
-        [_finish(name, made[name], counts[number, name], several) for name in names]
+        [found for name in names for found in _finish(name, made[name], counts[number, name], several)]
         for number in range(len(texts.systems))
     ]
 
@@ -183,7 +203,7 @@ class _Counter:
     """Counts what a metric counts; every worker process has one."""
 
     settings: MetricSettings
-    made: dict[str, "_Sacre | _Exact"] = field(default_factory=dict)
+    made: dict[str, "_Sacre | _Exact | Parseval"] = field(default_factory=dict)
 
     def __call__(self, part: _Part) -> list[list[float]]:
         if part.name not in self.made:
@@ -238,7 +258,9 @@ class _Exact:
         return line.strip().lower() if self.lowercase else line.strip()
 
 
-def _make(name: str, settings: MetricSettings) -> _Sacre | _Exact:
+def _make(name: str, settings: MetricSettings) -> _Sacre | _Exact | Parseval:
+    if name == "parseval":
+        return Parseval()
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
@@ -262,6 +284,14 @@ def _make(name: str, settings: MetricSettings) -> _Sacre | _Exact:
             return _Exact(lowercase)
 
 
-def _finish(name: str, made: _Sacre | _Exact, counts: list[list[float]], references: int) -> Measured:
+def _finish(
+    name: str, made: _Sacre | _Exact | Parseval, counts: list[list[float]], references: int
+) -> Iterator[Measured]:
+    if isinstance(made, Parseval):
+        for one in made.names:
+            compute = partial(made.compute, one)
+            sentences = np.array([compute(some) for some in counts])
+            yield Measured(one, made.signature(), np.array(counts, float), compute, sentences)
+        return
     sentences = np.array([made.compute_single(some) for some in counts]) if made.single else None
-    return Measured(name, made.signature(references), np.array(counts, float), made.compute, sentences)
+    yield Measured(name, made.signature(references), np.array(counts, float), made.compute, sentences)

@@ -18,7 +18,7 @@ from transduce.scoring.metrics import Measured, explain
 from transduce.scoring.show import describe_test_set, format_p
 
 # The first of these that was measured orders the sentences; those of single sentences mean most.
-ORDERS = ("comet", "chrf", "chrf++", "bleu", "ter", "exact")
+ORDERS = ("f1", "comet", "chrf", "chrf++", "bleu", "ter", "exact")
 SIGNIFICANT = 0.05
 
 STYLE = """

@@ -12,7 +12,7 @@ from transduce.scoring.perplexity import Measure
 from transduce.scoring.report import write_report
 from transduce.scoring.show import show_scores, to_dict, write_sentences
 from transduce.scoring.significance import compare, confide, resample
-from transduce.scoring.texts import STANDARD_INPUT, find_language, find_oddities, read_texts, same_file
+from transduce.scoring.texts import STANDARD_INPUT, find_language, find_oddities, read_texts, read_trees, same_file
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "paper")
 
@@ -26,7 +26,10 @@ def score(request: ScoreRequest, likelihood: Measure | None = None) -> ScoreRepo
         from transduce.scoring.comet import import_comet
 
         import_comet()
-    texts = read_texts(request.systems, request.references, request.source)
+    if "parseval" in metrics:
+        texts = read_trees(request.systems, request.references, request.leave_out)
+    else:
+        texts = read_texts(request.systems, request.references, request.source)
     for note in filter(None, [_left_out(request, settings, metrics), *find_oddities(texts)]):
         print(f"note: {note}", file=sys.stderr)
     measured = measure(texts, metrics, settings, request.workers)
@@ -74,6 +77,10 @@ def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
         raise UsageError("--samples, --seed and --examples are whole numbers from 0")
     if request.workers is not None and request.workers < 1:
         raise UsageError(f"--workers {request.workers} is not positive")
+    if "parseval" in request.metrics and (len(request.metrics) > 1 or request.source or request.comet or needs_source):
+        raise UsageError("parseval scores trees, and they have no other score; leave --source and other metrics out")
+    if request.leave_out and "parseval" not in request.metrics:
+        raise UsageError("--leave-out is for trees; give --metrics parseval")
     for flag, wanted in (("--comet", bool(request.comet)), ("--model", needs_source)):
         if wanted and request.source is None:
             raise UsageError(f"{flag} reads the source sentences as well; give --source FILE")

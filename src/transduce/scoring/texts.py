@@ -1,13 +1,14 @@
 """Reads what is scored: translations, references and sources, line by line, plain or compressed, or standard input."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from transduce.errors import DataError, UsageError
 from transduce.text.corpus import COMPRESSED, Input, Problem, read_blocks
+from transduce.text.trees import Tree, check_trees, cut_trees, to_sentence
 
 STANDARD_INPUT = Path("-")
 SHOWN_PROBLEMS = 5
@@ -59,6 +60,57 @@ def read_texts(systems: Sequence[Path], references: Sequence[Path], source: Path
         _open_references(references, [lines[path] for path in references]),
         lines[source] if source else None,
     )
+
+
+def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Sequence[Path] = ()) -> Texts:
+    """Read files of trees, one a line or spread over lines; trees over other words than the reference's are refused.
+
+    Sentences that stand in the trees `left_out` are left out.
+    """
+    if len(references) > 1:
+        raise UsageError("a sentence has one tree to be scored against; give one --reference")
+    paths = [*systems, *references]
+    _refuse_repetitions(systems, references)
+    if paths.count(STANDARD_INPUT) > 1:
+        raise UsageError("standard input (-) can be read once; name files for the others")
+    found = {path: _read_trees(path) for path in paths}
+    _refuse_unequal(found, "trees", "tree")
+    gold = found[references[0]]
+    problems = [
+        Problem(
+            name_of(path), line, _differing_words(ours.words(), theirs.words(), f"{name_of(references[0])}:{other}")
+        )
+        for path in systems
+        for (line, ours), (other, theirs) in zip(found[path], gold)
+        if ours.words() != theirs.words()
+    ]
+    if problems:
+        raise DataError(_list(problems, "trees can be compared only over the same words; parse the reference's words"))
+    seen = {tuple(tree.words()) for path in left_out for _, tree in _read_trees(path)}
+    kept = [place for place, (_, tree) in enumerate(gold) if tuple(tree.words()) not in seen]
+    if not kept:
+        raise DataError(f"{name_of(references[0])}: all {len(gold):,} sentences stand in the trees that are left out")
+    # Words without a tag are shown with the reference's, so that what differs are brackets.
+    lines = {path: [str(trees[n][1].with_tags(gold[n][1])) for n in kept] for path, trees in found.items()}
+    names = _names(systems)
+    return Texts(
+        [System(name, lines[path]) for name, path in zip(names, systems)],
+        [list(lines[references[0]])],
+        [to_sentence(gold[n][1].words()) for n in kept],
+    )
+
+
+def _read_trees(path: Path) -> list[tuple[int, Tree]]:
+    """The trees of a file with their lines."""
+    lines = (line for raw in _read_raw(path) for line in raw.split(b"\n")[:-1])
+    return check_trees(cut_trees(lines), name_of(path))
+
+
+def _differing_words(ours: list[str], theirs: list[str], where: str) -> str:
+    if len(ours) != len(theirs):
+        return f"has {len(ours)} words, and {where} has {len(theirs)}"
+    place = next(place for place, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1])
+    return f"its word {place + 1} is {ours[place]}, and that of {where} is {theirs[place]}"
 
 
 def read_lines(path: Path) -> list[str]:
@@ -135,12 +187,12 @@ def _refuse_repetitions(systems: Sequence[Path], references: Sequence[Path]) -> 
             raise UsageError(f"{path} is given twice; name each system once")
 
 
-def _refuse_unequal(lines: dict[Path, list[str]]) -> None:
+def _refuse_unequal(lines: Mapping[Path, Sequence[object]], things: str = "lines", thing: str = "line") -> None:
     if len({len(some) for some in lines.values()}) > 1:
-        counts = [f"{name_of(path)} has {len(some):,} lines" for path, some in lines.items()]
+        counts = [f"{name_of(path)} has {len(some):,} {things}" for path, some in lines.items()]
         raise DataError(
-            f"{' but '.join(counts)}; line n of one file must belong to line n of the others, "
-            "so find where they part (an extra or missing line) and mend it there"
+            f"{' but '.join(counts)}; {thing} n of one file must belong to {thing} n of the others, "
+            f"so find where they part (an extra or missing {thing}) and mend it there"
         )
 
 

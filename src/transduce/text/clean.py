@@ -71,8 +71,8 @@ class CleanConfig(Settings):
     """longest run of one character"""
     copied: float | None = 0.9
     """share of the source's words (of five or more) that may stand in the target; the sides may never be equal"""
-    leak: Literal["side", "pair", "off"] = "side"
-    """drop training pairs that stand in dev or test, or of which a side of 20 characters or more does"""
+    leak: Literal["side", "source", "pair", "off"] = "side"
+    """drop training pairs that stand in dev or test, or of which a side of 20 characters or more or any source does"""
     language: float | None = 5.0
     """how much less usual for its side of the corpus one side's letters may be than the other's, in deviations"""
     script: bool = True
@@ -286,12 +286,14 @@ class HeldOut:
 
     def __init__(self) -> None:
         self.source: set[int] = set()
+        self.sources: set[int] = set()  # short ones too
         self.target: set[int] = set()
         self.pairs: set[int] = set()
 
     def add_rows(self, rows: np.ndarray) -> None:
         """Hold out pairs that were cleaned, and their sides where they are long enough."""
         self.source.update(rows["source"][rows["source_length"] >= LEAK_CHARACTERS].tolist())
+        self.sources.update(rows["source"].tolist())
         self.target.update(rows["target"][rows["target_length"] >= LEAK_CHARACTERS].tolist())
         self.pairs.update(join_hashes(rows["source"], rows["target"]).tolist())
 
@@ -299,6 +301,8 @@ class HeldOut:
         """Whether the pair, or one side of it, is held out."""
         if ((source * _FACTOR + target) & 0xFFFFFFFFFFFFFFFF) in self.pairs:
             return True
+        if leak == "source":
+            return source in self.sources
         return leak == "side" and (source in self.source or target in self.target)
 
 

@@ -1,4 +1,4 @@
-"""Reads parallel text as people have it: aligned files, TSV, JSON lines, TMX; plain or compressed; in blocks of lines.
+"""Reads text as people have it: aligned files, TSV, JSON lines, TMX, trees; plain or compressed; in blocks of lines.
 
 The main process cuts files into raw blocks; workers decode them (`decode_block`), so that decoding runs on all cores.
 """
@@ -21,12 +21,13 @@ from typing import Any, BinaryIO, Literal, cast
 
 from transduce.errors import DataError
 from transduce.text import numbers, tmx
+from transduce.text.trees import TreeError, cut_trees, parse_tree, to_sentence, to_sequence
 
 BLOCK_LINES = 4096
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tmx": "tmx"}
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
-Format = Literal["lines", "tsv", "jsonl", "tmx", "builtin"]
+Format = Literal["lines", "tsv", "jsonl", "tmx", "builtin", "trees"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,8 @@ class Input:
     columns: tuple[int, int] = (1, 2)
     keys: tuple[str, str] = ("source", "target")
     languages: tuple[str, str] | None = None
+    labelled: bool = False  # whether a tree's opening brackets have labels
+    tags: bool = False  # whether a tree's words are their tags
 
     @property
     def name(self) -> str:
@@ -216,7 +219,7 @@ def read_blocks(number: int, given: Input) -> Generator[Block, None, None]:
         return
     with ExitStack() as stack:
         files = [stack.enter_context(closing(_Lines(path))) for path in given.files]
-        yield from _read_lines(number, files)
+        yield from (_read_trees(number, files[0]) if given.format == "trees" else _read_lines(number, files))
 
 
 def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
@@ -237,6 +240,21 @@ def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
         first += count
     if first == 1:
         raise DataError(f"{files[0].path}: the file is empty")
+
+
+def _read_trees(number: int, file: _Lines) -> Iterator[Block]:
+    def lines() -> Iterator[bytes]:
+        while taken := file.take(BLOCK_LINES):
+            yield from taken
+
+    trees = cut_trees(lines())
+    first = 1
+    while some := list(islice(trees, BLOCK_LINES)):
+        raw = b"".join(tree + b"\n" for _, tree in some)
+        yield Block(number, first, len(some), (raw,), file.raw.tell(), tuple(line for line, _ in some))
+        first += len(some)
+    if first == 1:
+        raise DataError(f"{file.path}: holds no tree")
 
 
 @cache
@@ -289,8 +307,8 @@ def decode_block(block: Block, given: Input) -> Decoded:
                     result.rows.append(row)
                     result.source.append(source)
                     result.target.append(target)
-        case "tsv" | "jsonl":
-            split = _split_tsv if given.format == "tsv" else _split_json
+        case "tsv" | "jsonl" | "trees":
+            split = {"tsv": _split_tsv, "jsonl": _split_json, "trees": _split_tree}[given.format]
             for row, line in enumerate(_decode_lines(block, given.files[0], 0, result)):
                 if line is None:
                     continue
@@ -325,6 +343,15 @@ def _split_tsv(line: str, given: Input) -> tuple[str, str] | str:
     if len(cells) < max(given.columns):
         return f"has {len(cells)} columns, wanted at least {max(given.columns)} (--columns says which two are used)"
     return cells[given.columns[0] - 1], cells[given.columns[1] - 1]
+
+
+def _split_tree(line: str, given: Input) -> tuple[str, str] | str:
+    """A sentence's words, and its tree as a sequence."""
+    try:
+        tree = parse_tree(line)
+    except TreeError as error:
+        return str(error)
+    return to_sentence(tree.words()), " ".join(to_sequence(tree, labelled=given.labelled, tags=given.tags))
 
 
 # JSON can write what UTF-8 cannot.

@@ -15,6 +15,7 @@ from transduce.text.shards import FORMAT
 from transduce.text.subwords import SubwordsConfig, find_subwords
 
 ROLES = ("", "dev_", "test_")
+KINDS = ("source", "target", "pairs", "trees")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,18 @@ class PrepareConfig(Settings):
     """target side of a test set"""
     test_pairs: tuple[Path, ...] = ()
     """test set, both sides in one file"""
+    task: Literal["translation", "parsing"] = "translation"
+    """what the pairs are: sentences in two languages, or sentences and their trees"""
+    trees: tuple[Path, ...] = ()
+    """files of trees in brackets, Penn Treebank style, one a line or spread over lines; for --task parsing"""
+    dev_trees: tuple[Path, ...] = ()
+    """trees of the validation set"""
+    test_trees: tuple[Path, ...] = ()
+    """trees of a test set, only read to keep its sentences out of the training set (--clean.leak source)"""
+    openings: Literal["plain", "labelled"] = "plain"
+    """how a tree's constituents open: ( or (NP; they close with )NP in any case"""
+    slots: Literal["plain", "tags"] = "plain"
+    """what stands for a word in a tree's sequence: XX for all, or its tag, which the parser then predicts"""
     builtin: Literal["numbers"] | None = None
     """a corpus that comes with transduce, instead of files"""
     columns: tuple[int, ...] = (1, 2)
@@ -71,17 +84,28 @@ class PrepareConfig(Settings):
                     f"{role}source has {len(sources)} files and {role}target has {len(targets)}; "
                     f"they go together one by one, so give as many of each"
                 )
-        given = len(self.source) + len(self.pairs)
+        given = len(self.source) + len(self.pairs) + len(self.trees)
         if self.weight and len(self.weight) != given and len(self.source) == len(self.target):
             yield f"weight has {len(self.weight)} numbers for {given} inputs; give one for each"
         if any(weight <= 0 for weight in self.weight):
             yield f"weight = {list(self.weight)} has a number that is not positive; leave such an input out instead"
         if self.dev_split is not None and self.dev_split < 1:
             yield f"dev_split = {self.dev_split} is not positive"
-        if self.dev_split is not None and (self.dev_source or self.dev_pairs):
+        if self.dev_split is not None and (self.dev_source or self.dev_pairs or self.dev_trees):
             yield "dev_split and a dev set are both given; use one of them"
-        if self.builtin and any(getattr(self, f"{role}{kind}") for role in ROLES for kind in ("source", "pairs")):
+        given_kinds = {kind for role in ROLES for kind in KINDS if getattr(self, f"{role}{kind}")}
+        if self.builtin and given_kinds:
             yield "builtin and files are both given; use one of them"
+        if self.task == "translation" and "trees" in given_kinds:
+            yield "trees are for parsing; give --task parsing"
+        if self.task == "parsing" and (given_kinds - {"trees"} or self.builtin):
+            yield "task = parsing reads trees, which hold their sentences; give --trees, --dev-trees, --test-trees only"
+        if self.task == "parsing" and self.subwords.joint:
+            yield "task = parsing has words on one side and brackets on the other; use --no-subwords.joint"
+        if self.task == "parsing" and self.clean.leak == "side":
+            yield "trees of other sentences often have the same brackets; use --clean.leak source, or off"
+        if self.test_trees and self.clean.leak == "off":
+            yield "test_trees is only read to keep sentences out of training; add --clean.leak source, or leave it out"
         if len(self.columns) != 2 or min(self.columns, default=0) < 1:
             yield f"columns = {list(self.columns)}; give two, counted from 1"
         if len(self.keys) != 2:
@@ -94,6 +118,21 @@ class PrepareConfig(Settings):
 
 # A corpus of few words has few subwords; everything else is as for any corpus.
 BUILTIN = {"numbers": PrepareConfig(builtin="numbers", subwords=SubwordsConfig(size=600, coverage=1.0))}
+# The paper's 16,000 subwords (section 6.3). A treebank was made by hand: no tree is dropped for what it says, twice or
+# at what length.
+PARSING = PrepareConfig(
+    task="parsing",
+    subwords=SubwordsConfig(size=16_000, joint=False),
+    clean=CleanConfig(
+        entities=False, damaged=False, long=None, letters=None, repeated=None, copied=None, leak="off", language=None,
+        script=False, ratio=None, duplicate=False, near_duplicate=False, tokens=None,
+    ),
+)  # fmt: skip
+
+
+def starting_config(builtin: object, task: object) -> PrepareConfig:
+    """The settings that others are laid over, by the corpus and the task."""
+    return PARSING if task == "parsing" else BUILTIN.get(str(builtin), PrepareConfig())
 
 
 @dataclass(frozen=True)
@@ -108,8 +147,10 @@ class Inputs:
     def describe(self, config: PrepareConfig) -> dict[str, Any]:
         """All that the data set is a function of: settings and the files' contents, not their places."""
         settings = to_dict(config)
-        for name in ("workers", *(f"{role}{kind}" for role in ROLES for kind in ("source", "target", "pairs"))):
+        for name in ("workers", *(f"{role}{kind}" for role in ROLES for kind in KINDS)):
             del settings[name]
+        if self.train[0].format != "trees":
+            del settings["task"], settings["openings"], settings["slots"]
         contents = {
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
             for role in ("train", "dev", "test")
@@ -134,6 +175,10 @@ def find_inputs(config: PrepareConfig) -> Inputs:
             dev = ()
         return Inputs(train, dev, test, _checksum_builtin([*train, *dev, *test]))
     train, dev, test = (_pair_up(config, role) for role in ROLES)
+    if not train and config.task == "parsing":
+        raise DataError("no trees to train on are given; use --trees FILE")
+    if not dev and not config.dev_split and config.task == "parsing":
+        raise DataError("no dev set is given; use --dev-trees FILE, or --dev-split 1000")
     if not train:
         raise DataError("no training text is given; use --source and --target, --pairs, or --builtin numbers")
     if not dev and not config.dev_split:
@@ -144,17 +189,27 @@ def find_inputs(config: PrepareConfig) -> Inputs:
 def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:
     aligned = list(zip(getattr(config, f"{role}source"), getattr(config, f"{role}target"), strict=True))
     together = getattr(config, f"{role}pairs")
-    weights = iter(config.weight if config.weight and not role else [1.0] * (len(aligned) + len(together)))
-    inputs = [Input(files=files, format="lines", weight=next(weights)) for files in aligned]
+    weights = iter(config.weight if config.weight and not role else [])
+    inputs = [Input(files=files, format="lines", weight=next(weights, 1.0)) for files in aligned]
     for path in together:
         inputs.append(
             Input(
                 files=(path,),
                 format=find_format(path),
-                weight=next(weights),
+                weight=next(weights, 1.0),
                 columns=(config.columns[0], config.columns[1]),
                 keys=(config.keys[0], config.keys[1]),
                 languages=(config.languages[0], config.languages[1]) if config.languages else None,
+            )
+        )
+    for path in getattr(config, f"{role}trees"):
+        inputs.append(
+            Input(
+                files=(path,),
+                format="trees",
+                weight=next(weights, 1.0),
+                labelled=config.openings == "labelled",
+                tags=config.slots == "tags",
             )
         )
     return tuple(inputs)

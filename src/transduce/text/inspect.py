@@ -59,7 +59,7 @@ def _measure_vocabulary(data: DataSet, side: Side) -> dict[str, Any]:
     frequent = [i for i in ranked[:20] if counts[i] and not subwords.processor.is_control(i)]
     return {
         "size": len(subwords),
-        "kind": "bpe" if subwords.by_word else "unigram",
+        "kind": subwords.kind,
         "joint": data.manifest["subwords"]["source"] == data.manifest["subwords"]["target"],
         "used": int((counts > 0).sum()),
         "used_often": int((counts >= 100).sum()),

@@ -26,7 +26,7 @@ from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
 from transduce.text.shards import SIDES, DataSet, Side, SplitWriter
 from transduce.text.spool import CleanTask, EncodeTask, Spool
-from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn
+from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn, learn_symbols
 
 MOST_PROBLEMS = 20
 LONG_LEARNING = 100_000  # pairs
@@ -196,8 +196,12 @@ class _Preparation:
             kept = kept[np.argpartition(arrival, config.sample)[: config.sample]]
         chosen = np.zeros(len(verdicts), bool)
         chosen[kept] = True
-        groups: Iterable[tuple[Side, ...]] = [SIDES] if config.joint else [("source",), ("target",)]
         models: dict[Side, Subwords] = {}
+        groups: Iterable[tuple[Side, ...]] = [SIDES] if config.joint else [("source",), ("target",)]
+        if self.config.task == "parsing":
+            groups = [("source",)]
+            symbols = Counter(s for line in train.lines(verdicts == KEPT, ("target",)) for s in line.split())
+            models["target"] = Subwords(learn_symbols(symbol for symbol, _ in symbols.most_common()))
         for sides in groups:
             name = "learning" if config.joint else f"learning {sides[0]}"
             if len(kept) >= LONG_LEARNING:

@@ -54,7 +54,7 @@ class Splitter:
 
     def split(self, word: tuple[int, ...], chance: Chance) -> tuple[int, ...]:
         """One random split."""
-        if not self.fixed.isdisjoint(word):
+        if self.subwords.kind == "word" or not self.fixed.isdisjoint(word):
             return word
         text = "".join(self.pieces[token] for token in word)
         if not self.subwords.by_word:

@@ -47,7 +47,8 @@ def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> 
         chosen = np.random.default_rng(seed).choice(kept, min(dev_pairs, len(kept)), replace=False, shuffle=False)
         verdicts[chosen] = DEV
         if config.leak != "off":
-            leaks = np.isin(near, near[chosen])
+            whole = rows["source"] if config.leak == "source" else near
+            leaks = np.isin(whole, whole[chosen])
             for side in ("source", "target") if config.leak == "side" else ():
                 long = chosen[rows[f"{side}_length"][chosen] >= LEAK_CHARACTERS]
                 leaks |= np.isin(rows[side], rows[side][long])

@@ -55,7 +55,12 @@ class Spool:
             yield SpoolBlock(offset, size, number, where, verdicts[here], self.rows["line"][here])
             first += pairs
 
-    def lines(self, chosen: np.ndarray, sides: tuple[Side, ...], update: Callable[[float, int], None]) -> Iterator[str]:
+    def lines(
+        self,
+        chosen: np.ndarray,
+        sides: tuple[Side, ...],
+        update: Callable[[float, int], None] = lambda done, count: None,
+    ) -> Iterator[str]:
         """The chosen pairs' lines of some sides."""
         first = count = 0
         with self.path.open("rb") as file:

@@ -95,6 +95,26 @@ def learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
     return model.getvalue()
 
 
+def learn_symbols(symbols: Iterable[str]) -> bytes:
+    """A model for text made of these symbols, with a space between them: each is one token, nothing is split."""
+    model = io.BytesIO()
+    each = list(dict.fromkeys(symbols))
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(each),
+        model_writer=model,
+        model_type="word",
+        vocab_size=len(each) + 4,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        pad_id=PAD,
+        unk_id=UNKNOWN,
+        bos_id=BEGIN,
+        eos_id=END,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
 class Subwords:
     """A learned model: text to token ids and back."""
 
@@ -107,7 +127,8 @@ class Subwords:
         self._space = [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
         # A word's subwords do not depend on its neighbours where no subword reaches over a space and merges go by rank.
         # Unigram models are left out: they sum scores over a whole line, and rounding may break a tie differently.
-        self.by_word = self._is_bpe() and not any(SPACE in piece[1:] for piece in self.pieces(range(len(self))))
+        self.kind = self._find_kind()
+        self.by_word = self.kind != "unigram" and not any(SPACE in piece[1:] for piece in self.pieces(range(len(self))))
         self._table = _Table(self) if self.by_word else None
 
     @classmethod
@@ -128,9 +149,17 @@ class Subwords:
     def __len__(self) -> int:
         return self.processor.get_piece_size()
 
-    def _is_bpe(self) -> bool:
-        """BPE's scores are ranks; those of a unigram model are logarithms of probabilities."""
-        return all(self.processor.get_score(i).is_integer() for i in range(max(0, len(self) - 100), len(self)))
+    def _find_kind(self) -> Literal["bpe", "unigram", "word"]:
+        """What kind of model this is, which SentencePiece does not tell.
+
+        Where words are whole each piece begins with a space, and unknown characters are not spelled in bytes. BPE's
+        scores are ranks; those of a unigram model are logarithms of probabilities.
+        """
+        own = [piece for piece in self.pieces(range(len(self))) if not re.fullmatch("<.*>", piece)]
+        if len(own) == len(self) - 4 and all(piece.startswith(SPACE) and len(piece) > 1 for piece in own):
+            return "word"
+        ranks = all(self.processor.get_score(i).is_integer() for i in range(max(0, len(self) - 100), len(self)))
+        return "bpe" if ranks else "unigram"
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, without begin or end."""

@@ -138,7 +138,7 @@ class Checkpoints:
         for folder in self.all():
             with suppress(DataError):
                 dev = saved.read_manifest(folder)["about"].get("dev")
-                if dev and (by == "loss" or dev["bleu"] is not None):
+                if dev and dev.get(by) is not None:
                     scored.append((rank_score(dev, by), folder))
         return [folder for _, folder in sorted(scored)[:count]]
 
@@ -168,7 +168,7 @@ def rank_score(dev: Mapping[str, Any], by: str) -> float:
 
     The loss is the smoothed one, which training makes small: the plain one also falls when a model grows too sure.
     """
-    return -dev["bleu"] if by == "bleu" else dev["loss"]
+    return dev["loss"] if by == "loss" else -dev[by]
 
 
 def find_damage(folder: Path) -> str | None:

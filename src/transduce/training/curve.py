@@ -90,7 +90,7 @@ class _Axes:
 def write_curve(
     path: Path, train: list[TrainMetrics], dev: list[DevMetrics], title: str, summary: list[tuple[str, str]]
 ) -> None:
-    """Write a page with a table of facts and the charts of loss, BLEU, learning rate and speed over the steps."""
+    """Write a page with a table of facts and the charts of loss, BLEU or F1, learning rate and speed over the steps."""
     last_step = max([1, *(metrics.step for metrics in [*train, *dev])])
     lost = sum(not _is_number(metrics.plain) for metrics in train)
     signatures = " ".join(sorted({metrics.signature for metrics in dev if metrics.signature}))
@@ -107,6 +107,7 @@ def write_curve(
             perplexity=True,
         ),
         _chart("BLEU", f"Greedy translations of the dev set. {signatures}", _dev_lines(dev, "bleu", 1), last_step),
+        _chart("F1", "Labelled brackets of greedy trees of the dev set.", _dev_lines(dev, "f1", 1), last_step),
         _chart("Learning rate", "", [_train_line(train, "rate")], last_step, from_zero=True),
         _chart(
             "Tokens a second",
@@ -168,11 +169,10 @@ def _is_number(value: float | None) -> bool:
 
 
 def _describe(metrics: DevMetrics) -> str:
-    bleu = "" if metrics.bleu is None else f", BLEU {metrics.bleu:.1f}"
     best = " (best so far)" if metrics.best else ""
     average = ", averaged weights" if metrics.weights == "average" else ""
     losses = f"{metrics.plain:.3f} nats, perplexity {metrics.perplexity:.2f}"
-    return f"step {metrics.step:,}{average}: {losses}{bleu}{best}"
+    return f"step {metrics.step:,}{average}: {losses}{metrics.search_score}{best}"
 
 
 def _chart(

@@ -17,7 +17,7 @@ VERSION = b"brain.Event:2"
 SESSION_START = 1
 TAGS = {
     "train": ("loss", "plain", "perplexity", "rate", "norm", "tokens_per_second", "peak_share"),
-    "dev": ("loss", "plain", "perplexity", "bleu"),
+    "dev": ("loss", "plain", "perplexity", "bleu", "f1"),
 }
 
 

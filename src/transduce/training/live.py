@@ -175,9 +175,8 @@ def _describe(metrics: TrainMetrics, left: float, unit: str = " tokens/s") -> di
 def _describe_dev(metrics: DevMetrics, seconds: float) -> str:
     average = " (averaged weights)" if metrics.weights == "average" else ""
     losses = f"loss {_format(metrics.loss, 3)}, plain {_format(metrics.plain, 3)}"
-    bleu = "" if metrics.bleu is None else f", BLEU {metrics.bleu:.1f}"
     best = " (best so far)" if metrics.best else ""
-    scores = f"{losses}, perplexity {_format(metrics.perplexity)}{bleu}{best}"
+    scores = f"{losses}, perplexity {_format(metrics.perplexity)}{metrics.search_score}{best}"
     return f"dev at step {metrics.step:,}{average}: {scores}, took {format_seconds(seconds)}"
 
 

@@ -69,6 +69,8 @@ class DevMetrics:
     """Training time since the run's beginning, over all restarts."""
     best: bool
     """Whether this is the best so far."""
+    f1: float | None = None
+    """Labelled F1 of greedy trees; None where it was not measured."""
     weights: str = "current"
     """Which weights were measured: `current`, or `average` for their moving average."""
 
@@ -76,6 +78,12 @@ class DevMetrics:
     def perplexity(self) -> float:
         """Perplexity of the plain loss."""
         return _exp(self.plain)
+
+    @property
+    def search_score(self) -> str:
+        """What was scored by a search, to be put behind the losses: `, BLEU 27.3`, `, F1 88.1` or nothing."""
+        named = (("BLEU", self.bleu), ("F1", self.f1))
+        return "".join(f", {name} {value:.1f}" for name, value in named if value is not None)
 
 
 class Journal:

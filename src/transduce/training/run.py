@@ -107,6 +107,11 @@ def fit_to_data(config: Config, data: DataSet) -> Config:
             f'{data.folder}: its two sides have subwords of their own, and model.tie = "all" shares one matrix; '
             "use --model.tie output, or prepare with --subwords.joint"
         )
+    measured = "f1" if data.manifest["config"].get("task") == "parsing" else "bleu"
+    if config.training.best_by not in ("loss", measured):
+        raise ConfigError(
+            f'training.best_by = "{config.training.best_by}" is not measured on {data.folder}; use loss or {measured}'
+        )
     source = None if joint else len(subwords["source"])
     model = replace(config.model, vocabulary=len(subwords["target"]), source_vocabulary=source)
     _check_positions(model, data)
@@ -353,9 +358,9 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
             candidates.append((-len(folders), name, folders))  # with nothing to go by, the mean, as in the paper
             continue
         candidates.append((rank_score(dev, training.best_by), name, folders))
-        bleu = f", BLEU {dev['bleu']:.1f}" if dev["bleu"] is not None else ""
-        perplexity = DevMetrics(step=0, seconds=0, best=False, **dev).perplexity
-        lines.append((name, f"{_step_names(folders)}: dev perplexity {perplexity:.3f}{bleu}"))
+        metrics = DevMetrics(step=0, seconds=0, best=False, **dev)
+        what = f"dev perplexity {metrics.perplexity:.3f}{metrics.search_score}"
+        lines.append((name, f"{_step_names(folders)}: {what}"))
     if not candidates:
         raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
     _, name, folders = min(candidates, key=lambda candidate: candidate[0])
@@ -377,7 +382,7 @@ def _is_whole(folder: Path) -> bool:
 
 def _dev_scores(run: Run, folders: list[Path]) -> dict[str, Any] | None:
     known = saved.read_manifest(folders[0])["about"]["dev"] if len(folders) == 1 else None
-    if known and (known["bleu"] is not None or run.config.training.best_by != "bleu"):
+    if known and known.get(run.config.training.best_by) is not None:
         return known
     scores = score(run, mean_weights(folders))
     return scores and asdict(scores)

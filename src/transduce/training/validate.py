@@ -1,19 +1,24 @@
-"""Validation: the loss on the dev set, smoothed and plain, and the BLEU of greedy translations."""
+"""Validation: the loss on the dev set, smoothed and plain, and the BLEU of greedy translations, or the F1 of trees."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from transduce.config import BatchConfig, Config
 from transduce.decoding.engine import Engine, TorchEngine
-from transduce.decoding.search import greedy_all
+from transduce.decoding.search import Task, greedy_all
 from transduce.kernels.products import compute_dtype
 from transduce.model.device import has_kernels
 from transduce.model.transformer import Transformer
-from transduce.scoring.bleu import Bleu, corpus_bleu
+from transduce.scoring.bleu import corpus_bleu
+from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.text.batches import Batches
 from transduce.text.shards import SIDES, DataSet
+from transduce.text.subwords import SPACE
+from transduce.text.trees import Tree, TreeError, escape_word, from_sequence
 from transduce.training.loss import Objective
 
 LOGITS = 1 << 27  # logits that may be in memory at once
@@ -21,12 +26,13 @@ LOGITS = 1 << 27  # logits that may be in memory at once
 
 @dataclass(frozen=True)
 class DevScores:
-    """Scores of a model on the dev set: losses in nats a token, BLEU with its signature."""
+    """Scores of a model on the dev set: losses in nats a token, BLEU with its signature or F1."""
 
     loss: float
     plain: float
     bleu: float | None = None
     signature: str | None = None
+    f1: float | None = None  # of trees, in BLEU's place
 
 
 class Validator:
@@ -45,36 +51,59 @@ class Validator:
         model.eval()
         try:
             with torch.inference_mode(), self.autocast:
-                loss, plain = self._losses(model)
-                bleu = self._bleu(model) if self.config.training.bleu_sentences else None
+                scores = self._losses(model)
+                if self.config.training.bleu_sentences:
+                    parses = self.data.manifest["config"].get("task") == "parsing"
+                    scores = self._f1(model, scores) if parses else self._bleu(model, scores)
         finally:
             model.train(was_training)
-        return DevScores(loss, plain, *(bleu or (None, None)))
+        return scores
 
     def forget(self) -> None:
         """Give back the memory that is kept for the next search."""
         self._own = self._engine = None
 
-    def _losses(self, model: Transformer) -> tuple[float, float]:
+    def _losses(self, model: Transformer) -> DevScores:
         objective = Objective(model, self.config.training.label_smoothing)
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for batch in Batches(self.data, _whole_batches(self.data, self.config.batch), split="dev"):
             for piece in batch.split(-(-batch.target_tokens * self.config.model.vocabulary // LOGITS)):
                 sums += objective.measure(piece.to(model.device)).double().cpu()
                 tokens += piece.target_tokens
-        smoothed, plain = (sums / tokens).tolist()
-        return smoothed, plain
+        return DevScores(*(sums / tokens).tolist())
 
-    def _bleu(self, model: Transformer) -> Bleu:
+    def _bleu(self, model: Transformer, scores: DevScores) -> DevScores:
         data = self.data
         pairs = range(min(data.dev.pairs, self.config.training.bleu_sentences))
-        sources = [data.dev.tokens("source", pair) for pair in pairs]
+        outputs = self._search(model, [Task(data.dev.tokens("source", pair)) for pair in pairs])
+        translations = [data.subwords["target"].decode(output) for output in outputs]
+        bleu, signature = corpus_bleu(translations, [data.text("dev", "target", pair) for pair in pairs])
+        return replace(scores, bleu=bleu, signature=signature)
+
+    def _f1(self, model: Transformer, scores: DevScores) -> DevScores:
+        """The labelled F1 of the greedy trees; where tags are not in the data set, words tell what is punctuation."""
+        data = self.data
+        pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
+        symbols = [piece.removeprefix(SPACE) for piece in pieces]
+        gold: list[Tree] = []
+        tasks: list[Task] = []
+        for pair in range(min(data.dev.pairs, self.config.training.bleu_sentences)):
+            words = [escape_word(word) for word in data.text("dev", "source", pair).split()]
+            with suppress(TreeError):  # a label that no training tree has
+                gold.append(from_sequence([symbols[token] for token in data.dev.tokens("target", pair)[:-1]], words))
+                tasks.append(Task(data.dev.tokens("source", pair), words=len(words)))
+        counts = [
+            count_brackets(from_sequence([symbols[token] for token in found], tree.words()), tree)
+            for found, tree in zip(self._search(model, tasks, pieces), gold)
+        ]
+        return replace(scores, f1=Parseval().compute("f1", np.sum(counts, axis=0).tolist()) if counts else 0.0)
+
+    def _search(self, model: Transformer, tasks: Sequence[Task], pieces: Sequence[str] = ()) -> list[np.ndarray]:
+        """The tokens of the greedy search's outputs."""
         engine = self._engine_for(model)
         # What was captured is rounded already: autocast would compute some of it in float32.
         with torch.autocast(model.device.type, enabled=False) if engine is self._engine else nullcontext():
-            outputs = greedy_all(engine, sources, self.config.search)
-        translations = [data.subwords["target"].decode(output) for output in outputs]
-        return corpus_bleu(translations, [data.text("dev", "target", pair) for pair in pairs])
+            return greedy_all(engine, tasks, self.config.search, pieces)
 
     def _engine_for(self, model: Transformer) -> Engine:
         """On a GPU one engine for all models of the run: the weights come to where its graphs look for them."""

@@ -1,0 +1,107 @@
+"""Trees that are said in brackets: what may come next, so that every one is whole over exactly its sentence's words.
+
+What a line must still say is known: a slot for each word that is left, a closing bracket for each that is open, and the
+end. A token may be said if all of that still fits behind it. So no line ever comes to where nothing may be said, and
+none is cut.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from transduce.errors import DataError
+from transduce.text.subwords import END, SPACE
+from transduce.text.trees import CLOSE, OPEN
+
+
+@dataclass(frozen=True, eq=False)
+class Brackets:
+    """What each token of a parser's target vocabulary is."""
+
+    opens: Bool[np.ndarray, " vocabulary"]
+    closes: Bool[np.ndarray, " vocabulary"]
+    slots: Bool[np.ndarray, " vocabulary"]
+    """what stands for a word"""
+    labels: Int[np.ndarray, " vocabulary"]
+    """a number for the label of each bracket; 0 for none"""
+
+    @classmethod
+    def find(cls, pieces: Sequence[str]) -> "Brackets":
+        """Find them among a vocabulary's pieces; one that is no parser's is an error."""
+        symbols = [piece.removeprefix(SPACE) for piece in pieces]
+        closes = np.array([symbol.startswith(CLOSE) for symbol in symbols])
+        slots = ~(closes | [symbol.startswith(OPEN) for symbol in symbols])
+        # A bracket that nothing closes must not be opened.
+        closed = {"", *(symbol[1:] for symbol in symbols if symbol.startswith(CLOSE))}
+        opens = np.array([symbol.startswith(OPEN) and symbol[1:] in closed for symbol in symbols])
+        slots[: END + 1] = False
+        whole = all(piece.startswith(SPACE) and piece != SPACE + CLOSE for piece in pieces[END + 1 :])
+        if not (whole and opens.any() and closes.any() and slots.any()):
+            raise DataError("the model was not trained on trees; prepare them with: transduce prepare --task parsing")
+        names = sorted({symbol[1:] for symbol, one in zip(symbols, opens | closes) if one and len(symbol) > 1})
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        found = [numbers.get(symbol[1:], 0) if one else 0 for symbol, one in zip(symbols, opens | closes)]
+        return cls(opens, closes, slots, np.array(found))
+
+
+class OpenTrees:
+    """How far the trees of all lines are, as tensors on the device; it asks nothing back."""
+
+    def __init__(self, brackets: Brackets, slots: int, beam: int, longest: int, device: torch.device):
+        self.beam, self.device = beam, device
+        self.opens, self.closes, self.slots, self.labels = (
+            torch.from_numpy(part).to(device)
+            for part in (brackets.opens, brackets.closes, brackets.slots, brackets.labels)
+        )
+        self.labelled = bool(brackets.labels[brackets.opens].any())
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros((slots, *shape), dtype=torch.int64, device=device)
+
+        self.words: Int[Tensor, "slots beam"] = zeros(beam)  # that are left
+        self.depth: Int[Tensor, "slots beam"] = zeros(beam)  # brackets that are open
+        self.empty: Bool[Tensor, "slots beam"] = zeros(beam).bool()  # whether the innermost holds nothing yet
+        self.room: Int[Tensor, " slots"] = zeros()  # tokens that may still be said, the end counted
+        # The labels of open brackets, where they have any: they are closed by their own.
+        self.stack: Int[Tensor, "slots beam depth"] = zeros(beam, longest + 1 if self.labelled else 1)
+
+    def begin(self, slots: Sequence[int], words: Sequence[int], limits: Sequence[int]) -> None:
+        """Begin sentences of so many words, whose trees may have so many tokens."""
+        index = torch.tensor(slots, device=self.device)
+        self.words[index] = torch.tensor(words, device=self.device)[:, None].expand(-1, self.beam)
+        self.room[index] = torch.tensor(limits, device=self.device)
+        self.depth[index] = 0
+        self.empty[index] = False
+
+    def forbidden(self, slots: Int[np.ndarray, " open"]) -> Bool[Tensor, "open*beam vocabulary"]:
+        """What the lines of some slots may not say next."""
+        index = torch.from_numpy(slots).to(self.device)
+        words, depth, empty = self.words[index], self.depth[index], self.empty[index]
+        # An opening bracket costs itself and its closing one.
+        may_open = (words > 0) & (words + depth + 3 <= self.room[index][:, None])
+        may_close = (depth > 0) & ~empty
+        may = (may_open[..., None] & self.opens) | (may_close[..., None] & self.closes)
+        may |= (words > 0)[..., None] & self.slots
+        if self.labelled:
+            innermost = self.stack[index].gather(2, (depth - 1).clamp(min=0)[..., None])
+            may &= ~self.closes | (innermost == 0) | (innermost == self.labels)
+        may[..., END] = (words == 0) & (depth == 0)
+        return ~may.flatten(0, 1)
+
+    def go_on(self, parents: Int[Tensor, "slots beam"], tokens: Int[Tensor, "slots beam"]) -> None:
+        """Let each line say a token after another line of its slot; what has ended may count on, nobody looks."""
+        parents, tokens = parents.long(), tokens.long()
+        opens, closes, slot = self.opens[tokens], self.closes[tokens], self.slots[tokens]
+        self.words = self.words.gather(1, parents) - slot.long()
+        self.depth = (self.depth.gather(1, parents) + opens.long() - closes.long()).clamp_(min=0)
+        self.empty = (self.empty.gather(1, parents) & ~(slot | closes)) | opens
+        self.room -= 1
+        if self.labelled:
+            self.stack = self.stack.gather(1, parents[..., None].expand_as(self.stack))
+            deepest = self.stack.shape[2] - 1
+            place = torch.where(opens, self.depth - 1, deepest).clamp(0, deepest)[..., None]
+            self.stack.scatter_(2, place, self.labels[tokens][..., None])

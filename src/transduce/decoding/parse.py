@@ -1,0 +1,169 @@
+"""The verb `parse`: lines of text in, trees out, one to a line, drawn or as JSON; pictures beside them."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from transduce import strict
+from transduce.config import SearchConfig
+from transduce.decoding.engines import Name, Precision
+from transduce.decoding.files import Lines, Output, cut_windows, refuse_existing, rounded, track_progress
+from transduce.decoding.options import ParseOptions, lay_over
+from transduce.decoding.parser import Parse, Parser
+from transduce.disk import write_synced
+from transduce.errors import UsageError
+from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
+from transduce.text.corpus import Input, read_blocks
+from transduce.text.pictures import draw_tree, make_svg
+from transduce.text.trees import Tree, check_trees
+
+PICTURES = 200  # most trees in one picture
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParseJob:
+    """What the command line asks for."""
+
+    models: Sequence[Path]
+    input: Path | None
+    trees: Path | None
+    """parse the words of these trees instead"""
+    out: Path | None
+    json: bool
+    draw: bool
+    svg: Path | None
+    device: str
+    precision: Precision
+    threads: int | None
+    engine: Name
+    settings: dict[str, Any]
+    """differences to the model's settings of search and to `ParseOptions`"""
+
+
+def run_parse(job: ParseJob) -> None:
+    """Parse every line; empty lines stay empty."""
+    # What can be wrong is looked at before the model is loaded, which takes longer.
+    options, config = lay_over(
+        ParseOptions(), read_config(find_model(job.models[0])).search, job.settings, "command line"
+    )
+    if config.n_best > 1 and not job.json:
+        raise UsageError(f"--n-best {config.n_best} needs --json: plain output has a tree for each line of the input")
+    if job.trees and job.input:
+        raise UsageError("--input and --trees both say what is parsed; use one of them")
+    if job.trees:
+        options = replace(options, tokenised=True)
+    if job.draw and job.json:
+        raise UsageError("--draw and --json are two kinds of output; use one of them")
+    for path in filter(None, (job.out, job.svg)):
+        refuse_existing(path)
+    with ExitStack() as stack:
+        lines = stack.enter_context(
+            closing(stack.enter_context(_words_of(job.trees)) if job.trees else Lines(job.input))
+        )
+        parser = Parser.load(
+            *job.models, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
+        )
+        with closing(Output(job.out, _describe(job, parser, options, config))) as output:
+            found = _parse_lines(parser, lines, output, job, options, config)
+    if job.out:
+        print(f"{job.out}: {found.lines:,} lines", file=sys.stderr)
+    if not options.constrained:
+        share = found.malformed / max(1, found.sentences)
+        print(f"no trees: {found.malformed:,} of {found.sentences:,} sentences ({share:.2%})", file=sys.stderr)
+    if job.svg:
+        new = job.svg.with_name(job.svg.name + ".new")
+        write_synced(new, make_svg(found.trees).encode())
+        os.replace(new, job.svg)
+
+
+@contextmanager
+def _words_of(trees: Path) -> Iterator[Lines]:
+    """The sentences of a treebank, as lines of a file that is gone afterwards."""
+    with closing(read_blocks(0, Input(files=(trees,), format="trees"))) as blocks:
+        cut = [(block.line(row), text) for block in blocks for row, text in enumerate(block.raw[0].split(b"\n")[:-1])]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "words.txt"
+        text = "".join(" ".join(tree.words()) + "\n" for _, tree in check_trees(cut, str(trees)))
+        path.write_text(text, encoding="utf-8", newline="\n")
+        lines = Lines(path)
+        lines.name = f"{trees}, tree"
+        yield lines
+
+
+@dataclass
+class _Found:
+    """What was found in all lines."""
+
+    trees: list[Tree]
+    lines: int = 0
+    sentences: int = 0
+    malformed: int = 0
+
+
+def _parse_lines(
+    parser: Parser, lines: Lines, output: Output, job: ParseJob, options: ParseOptions, config: SearchConfig
+) -> _Found:
+    digest = lines.skip(output)
+    found = _Found([], output.done)
+    with track_progress("parse", lines, output) as show:
+        for window in cut_windows(lines):
+            numbers = [place for place, line in enumerate(window, 1) if line.strip()]
+            sentences = (window[number - 1] for number in numbers)
+            before = found.lines - output.done
+            parses = parser.stream(
+                sentences,
+                options,
+                name=lambda place, numbers=numbers, before=before: lines.name_line(before, numbers[place - 1]),
+                done=partial(show, before, len(window)),
+                **strict.to_dict(config),
+            )
+            try:
+                for line in window:
+                    parse = next(parses) if line.strip() else None
+                    output.write(_show(parse, job, config.n_best > 1) if parse else "")
+                    digest.update(line.encode() + b"\n")
+                    found.lines += 1
+                    if parse:
+                        found.sentences += 1
+                        found.malformed += not parse.whole
+                        if job.svg and len(found.trees) < PICTURES:
+                            found.trees.append(parse.tree)
+            finally:
+                output.save(found.lines, digest.hexdigest())
+            show(before, len(window), 1, 1)
+    output.finish()
+    return found
+
+
+def _describe(job: ParseJob, parser: Parser, options: ParseOptions, config: SearchConfig) -> dict[str, Any]:
+    """What trees depend on: what a job goes on with must be the same."""
+    digests = [read_manifest(one.folder)["files"][WEIGHTS]["sha256"][:16] for one in parser.loaded]
+    own = {"precision": job.precision, "json": job.json, "draw": job.draw}
+    return {"model": digests, **own, **strict.to_dict(options), **strict.to_dict(config)}
+
+
+def _show(parse: Parse, job: ParseJob, wants_alternatives: bool) -> str:
+    if job.draw:
+        width = shutil.get_terminal_size().columns if job.out is None and sys.stdout.isatty() else 100
+        return draw_tree(parse.tree, width) + "\n"
+    if not job.json:
+        return str(parse)
+    trees = [
+        {
+            "tree": str(one.tree),
+            "score": rounded(one.score),
+            "log_probability": rounded(one.log_probability),
+            "whole": one.whole,
+        }
+        for one in parse.candidates
+    ]
+    alternatives = {"alternatives": trees} if wants_alternatives else {}
+    return json.dumps({"words": parse.words, **trees[0], **alternatives}, ensure_ascii=False)

@@ -1,0 +1,186 @@
+"""Sentences in, trees out (section 6.3): `Parser` searches among the trees over exactly a sentence's words."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from transduce.config import SearchConfig
+from transduce.decoding.beams import Hypothesis
+from transduce.decoding.brackets import Brackets
+from transduce.decoding.engine import Engine
+from transduce.decoding.engines import Name, Precision, load_engine
+from transduce.decoding.options import ParseOptions, lay_over
+from transduce.decoding.search import Task, check_room, most_tokens, search
+from transduce.errors import ConfigError, DataError
+from transduce.model.saved import Loaded
+from transduce.text.clean import CleanConfig, normalise
+from transduce.text.subwords import END, SPACE
+from transduce.text.trees import CLOSE, ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
+from transduce.text.words import split_words
+
+WINDOW = 1024  # sentences that are searched for together, in order of length
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One tree of a sentence."""
+
+    tree: Tree
+    score: float
+    """log-probability over the length penalty, by which trees are ranked"""
+    log_probability: float
+    """log P(tree | sentence), in nats"""
+    whole: bool
+    """false where what was found was no tree, which only a search that is not constrained finds"""
+
+
+@dataclass(frozen=True)
+class Parse:
+    """A sentence's words and its trees, the best first."""
+
+    words: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def tree(self) -> Tree:
+        """The best tree."""
+        return self.candidates[0].tree
+
+    @property
+    def score(self) -> float:
+        """The score of the best tree."""
+        return self.candidates[0].score
+
+    @property
+    def whole(self) -> bool:
+        """Whether what was found is a tree."""
+        return self.candidates[0].whole
+
+    def __str__(self) -> str:
+        return str(self.tree)
+
+
+class Parser:
+    """Parses sentences with a model trained on trees, or with several as an ensemble."""
+
+    def __init__(self, loaded: Sequence[Loaded], engine: Engine):
+        self.loaded, self.engine = list(loaded), engine
+        first = self.loaded[0]
+        self.search, self.subwords = first.config.search, first.subwords
+        self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
+        Brackets.find(self._pieces)  # a model that translates is refused here
+
+    @classmethod
+    def load(
+        cls,
+        *paths: Path | str,
+        device: str = "auto",
+        precision: Precision = "auto",
+        threads: int | None = None,
+        engine: Name = "auto",
+    ) -> "Parser":
+        """Load a run, a checkpoint or a model; several become an ensemble."""
+        if not paths:
+            raise ConfigError("Parser.load needs the folder of a run, a checkpoint or a model")
+        try:
+            return cls(*load_engine(paths, device, precision, threads, engine))
+        except DataError as error:
+            raise DataError(f"{paths[0]}: {error}" if str(error).startswith("the model was not") else error) from None
+
+    @overload
+    def parse(self, texts: str, options: ParseOptions | None = None, **settings: Any) -> Parse: ...
+    @overload
+    def parse(
+        self, texts: list[str] | tuple[str, ...], options: ParseOptions | None = None, **settings: Any
+    ) -> list[Parse]: ...
+    def parse(
+        self, texts: str | list[str] | tuple[str, ...], options: ParseOptions | None = None, **settings: Any
+    ) -> Parse | list[Parse]:
+        """Parse a sentence, or each of several; settings are those of the search and of `ParseOptions`: beam=8."""
+        if isinstance(texts, str):
+            return next(self.stream([texts], options, name=lambda _: "the text", **settings))
+        return list(self.stream(texts, options, **settings))
+
+    def stream(
+        self,
+        texts: Iterable[str],
+        options: ParseOptions | None = None,
+        *,
+        name: Callable[[int], str] = "text {:,}".format,
+        done: Callable[[int, int], None] = lambda found, wanted: None,
+        **settings: Any,
+    ) -> Iterator[Parse]:
+        """Parse any number of sentences in their order, some of them at a time.
+
+        `name` says in errors which text is meant, counted from 1; `done` is told how many of those at hand are found.
+        """
+        options, config = self.resolve(options, settings)
+        waiting, number = iter(texts), 0
+        while window := list(islice(waiting, WINDOW)):
+            tasks: dict[tuple[str, ...], Task] = {}  # sentences that come more than once are searched for once
+            sentences: list[tuple[str, ...]] = []
+            for text in window:
+                number += 1
+                words = self.split(text, options, name(number))
+                sentences.append(words)
+                if words not in tasks:
+                    tasks[words] = task = self._task(words, options)
+                    check_room(task, most_tokens(task, config, self.engine.config), name(number))
+            found = self._parse(tasks, config, done)
+            yield from (found[words] for words in sentences)
+
+    def resolve(self, options: ParseOptions | None, settings: Mapping[str, Any]) -> tuple[ParseOptions, SearchConfig]:
+        """Lay settings over the options and over the model's own settings of search."""
+        return lay_over(options or ParseOptions(), self.search, settings, "settings")
+
+    def split(self, text: str, options: ParseOptions, name: str) -> tuple[str, ...]:
+        """A text's words, as trees hold them."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{name}: character {error.start + 1} is half of a surrogate pair, which is no text; remove it"
+            ) from None
+        words = text.split() if options.tokenised else split_words(text, treebank_quotes=self._knows_quotes)
+        if not words:
+            raise DataError(f"{name}: has no words, and a tree needs one")
+        return tuple(map(escape_word, words))
+
+    def _parse(
+        self, tasks: Mapping[tuple[str, ...], Task], config: SearchConfig, done: Callable[[int, int], None]
+    ) -> dict[tuple[str, ...], Parse]:
+        found: dict[tuple[str, ...], Parse] = {}
+        sentences = list(tasks)
+        for number, hypotheses in search(self.engine, list(tasks.values()), config, self._pieces):
+            words = sentences[number]
+            found[words] = Parse(words, tuple(self._read(words, hypothesis) for hypothesis in hypotheses))
+            done(len(found), len(tasks))
+        return found
+
+    def _task(self, words: Sequence[str], options: ParseOptions) -> Task:
+        # A word that is nothing but what nobody sees has no token; each has one or more otherwise.
+        tokens = self.subwords["source"].encode(normalise(to_sentence(words), self._clean)[0])
+        return Task(np.array([*tokens, END], np.int32), words=len(words) if options.constrained else None)
+
+    def _read(self, words: Sequence[str], hypothesis: Hypothesis) -> Candidate:
+        # An unknown symbol is none of a tree.
+        symbols = [self._pieces[token].removeprefix(SPACE) if token > END else CLOSE for token in hypothesis.tokens]
+        try:
+            tree, whole = from_sequence(symbols, words), True
+        except TreeError:
+            tree, whole = Tree(ROOT, tuple(Tree(tag_of(word), word=word) for word in words)), False
+        return Candidate(tree, hypothesis.score, hypothesis.log_probability, whole and hypothesis.ended)
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        return self.subwords["target"].pieces(range(len(self.subwords["target"])))
+
+    @cached_property
+    def _knows_quotes(self) -> bool:
+        """Whether the treebank writes `` for a quotation mark: its subwords then have one for it."""
+        return len(self.subwords["source"].encode("``")) == 1

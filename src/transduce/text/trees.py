@@ -1,0 +1,303 @@
+"""Constituency trees (section 6.3): read from brackets, checked, written again, and as sequences for the model.
+
+A tree is kept without traces, empty constituents and function tags, under a root TOP. As a sequence it is its brackets:
+`(` or `(NP` opens a constituent, `)NP` closes it, and XX stands for each word with its tag. Words come back from the
+sentence; tags do not come back: words get the tag XX, punctuation its own. Or tags stand for words, and come back.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from transduce.errors import DataError
+
+OPEN, CLOSE, SLOT = "(", ")", "XX"
+ROOT = "TOP"
+ROOTS = frozenset({"", "TOP", "ROOT", "S1"})  # what treebanks call it
+TRACE = "-NONE-"
+SHOWN_PROBLEMS = 5
+DEEPEST = 300  # brackets within one another; no sentence has a tenth of it
+
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+_PLAIN = re.compile(r"[^-=]+(?=[-=])")  # NP of NP-SBJ-1 and NP=2; a label that begins so, as -LRB-, is whole
+# The treebank's tags of punctuation, which programs that score trees go by.
+_TAGS = {
+    **dict.fromkeys([".", "?", "!"], "."),
+    **dict.fromkeys([":", ";", "--", "...", "–", "—", "…"], ":"),
+    **dict.fromkeys(["``", "`", "“", "‘"], "``"),
+    **dict.fromkeys(["''", '"', "”", "’"], "''"),
+    **dict.fromkeys(["-LRB-", "-LSB-", "-LCB-", "[", "{"], "-LRB-"),
+    **dict.fromkeys(["-RRB-", "-RSB-", "-RCB-", "]", "}"], "-RRB-"),
+    ",": ",",
+}
+
+Step = tuple[Literal["open", "word", "close"], "Tree"]
+
+
+class TreeError(ValueError):
+    """What is wrong with a tree, in a few words; whoever reads the file adds its name and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A constituent with its parts, or a tag with its word."""
+
+    label: str
+    children: tuple["Tree", ...] = ()
+    word: str | None = None
+
+    def steps(self) -> Iterator[Step]:
+        """The tree from left to right: where constituents open, words, and where constituents close."""
+        waiting: list[tuple[Tree, bool]] = [(self, False)]
+        while waiting:
+            node, is_open = waiting.pop()
+            if node.word is not None:
+                yield "word", node
+            elif is_open:
+                yield "close", node
+            else:
+                yield "open", node
+                waiting.append((node, True))
+                waiting.extend((child, False) for child in reversed(node.children))
+
+    def leaves(self) -> list["Tree"]:
+        """Its tags with their words."""
+        return [node for kind, node in self.steps() if kind == "word"]
+
+    def words(self) -> list[str]:
+        """Its words."""
+        return [node.word or "" for node in self.leaves()]
+
+    def spans(self) -> list[tuple[str, int, int]]:
+        """Its constituents: label, number of the first word, number of the word behind the last."""
+        found: list[tuple[str, int, int]] = []
+        begun: list[int] = []
+        word = 0
+        for kind, node in self.steps():
+            if kind == "word":
+                word += 1
+            elif kind == "open":
+                begun.append(len(found))
+                found.append((node.label, word, word))
+            else:
+                place = begun.pop()
+                found[place] = (*found[place][:2], word)
+        return found
+
+    def with_tags(self, other: "Tree") -> "Tree":
+        """The tree with another's tags, over the same words, where it has none of its own."""
+        tags = iter(other.leaves())
+        built: list[list[Tree]] = [[]]
+        for kind, node in self.steps():
+            if kind == "open":
+                built.append([])
+            elif kind == "close":
+                children = tuple(built.pop())
+                built[-1].append(Tree(node.label, children))
+            else:
+                tag = next(tags).label
+                built[-1].append(Tree(tag, word=node.word) if node.label == SLOT else node)
+        return built[0][0]
+
+    def __str__(self) -> str:
+        """The tree in brackets, on one line."""
+        parts: list[str] = []
+        for kind, node in self.steps():
+            if kind == "close":
+                parts[-1] += ")"
+            else:
+                parts.append(f"({node.label} {node.word})" if kind == "word" else f"({node.label}")
+        return " ".join(parts)
+
+
+@dataclass
+class _Bracket:
+    """A bracket that was opened, while it is read."""
+
+    label: str | None = None
+    word: str | None = None
+    children: list[Tree] = field(default_factory=list)
+    traces: bool = False
+
+
+def parse_tree(text: str) -> Tree:
+    """Read one tree; traces, constituents left empty by them and function tags are removed."""
+    open_brackets: list[_Bracket] = []
+    found: Tree | None = None
+    done = False
+    for token in _TOKEN.findall(text):
+        if done:
+            raise TreeError(f"{_shorten(token)} stands behind the tree; give each tree lines of its own")
+        if token == OPEN:
+            open_brackets.append(_Bracket())
+            if len(open_brackets) > DEEPEST:
+                raise TreeError(f"more than {DEEPEST} brackets are within one another")
+        elif not open_brackets:
+            what = "a bracket closes that was not opened" if token == CLOSE else f"{_shorten(token)} is in no bracket"
+            raise TreeError(what)
+        elif token != CLOSE:
+            _add(open_brackets[-1], token)
+        else:
+            closed = open_brackets.pop()
+            above = open_brackets[-1] if open_brackets else None
+            node = _close(closed, is_root=above is None)
+            if above is None:
+                found, done = node, True
+            elif node:
+                above.children.append(node)
+                above.label = above.label or ""
+            else:
+                above.traces = True
+    if open_brackets:
+        raise TreeError(f"the tree is not closed; brackets that are missing: {len(open_brackets)}")
+    if found is None:
+        raise TreeError("the tree has no words")
+    return found
+
+
+def _add(bracket: _Bracket, token: str) -> None:
+    if bracket.label is None and not bracket.traces:
+        bracket.label = token
+    elif bracket.children or bracket.traces:
+        raise TreeError(f"the word {_shorten(token)} stands beside constituents; give it a tag, as in (NN dog)")
+    elif bracket.word is not None:
+        raise TreeError(f"one bracket holds the words {_shorten(bracket.word)} and {_shorten(token)}; give each a tag")
+    else:
+        bracket.word = token
+
+
+def _close(bracket: _Bracket, *, is_root: bool) -> Tree | None:
+    """The constituent that a bracket held; none if it held traces only."""
+    label = strip_function(bracket.label or "")
+    if bracket.word is not None and bracket.children:
+        raise TreeError(f"the word {_shorten(bracket.word)} stands beside constituents; give it a tag, as in (NN dog)")
+    if bracket.word is not None:
+        if label == TRACE:
+            return None
+        leaf = Tree(label, word=bracket.word)
+        if is_root and label in ROOTS:
+            raise TreeError(f"the word {_shorten(bracket.word)} has no tag")
+        return Tree(ROOT, (leaf,)) if is_root else leaf
+    if not bracket.children:
+        if bracket.traces:
+            return None
+        raise TreeError(f"the bracket ({label} holds nothing")
+    children = tuple(bracket.children)
+    if is_root:
+        return Tree(ROOT, children if label in ROOTS else (Tree(label, children),))
+    if not label:
+        raise TreeError("a bracket within the tree has no label")
+    if label in ROOTS:
+        raise TreeError(f"{label} stands within a tree; is a bracket of the tree before it missing?")
+    return Tree(label, children)
+
+
+def strip_function(label: str) -> str:
+    """A label without its function tags and numbers: NP of NP-SBJ-1."""
+    found = _PLAIN.match(label)
+    return found[0] if found else label
+
+
+def cut_trees(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The raw text of each tree, on one line, with the number of the line it begins on.
+
+    A tree ends with the line on which its brackets are closed. Where brackets are missing, trees are taken to begin
+    with their lines, so that only those that are wrong are: in a file with a tree to each line, or at its end.
+    """
+    held: list[tuple[int, bytes]] = []
+    depth, single, some = 0, True, False  # whether all trees so far had a line each, and whether there are some
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip()
+        if not text:
+            continue
+        change = text.count(b"(") - text.count(b")")
+        if held and some and single and change <= 0 and text.startswith(b"("):
+            yield _join(held)
+            held, depth = [], 0
+        held.append((number, text))
+        depth += change
+        if depth <= 0:
+            single, some = single and len(held) == 1, True
+            yield _join(held)
+            held, depth = [], 0
+    begins = [place for place, (_, line) in enumerate(held) if place == 0 or line.startswith(b"(")]
+    for begin, end in zip(begins, [*begins[1:], len(held)]):
+        yield _join(held[begin:end])
+
+
+def _join(held: Sequence[tuple[int, bytes]]) -> tuple[int, bytes]:
+    return held[0][0], b" ".join(part.strip() for _, part in held)
+
+
+def check_trees(cut: Iterable[tuple[int, bytes]], name: str) -> list[tuple[int, Tree]]:
+    """Read all trees of a file, given their lines; what is none is an error that names file and line."""
+    found: list[tuple[int, Tree]] = []
+    problems: list[str] = []
+    for line, text in cut:
+        try:
+            found.append((line, parse_tree(text.decode())))
+        except UnicodeDecodeError:
+            problems.append(f"{name}:{line}: not UTF-8")
+        except TreeError as error:
+            problems.append(f"{name}:{line}: {error}")
+    if more := problems[SHOWN_PROBLEMS:]:
+        problems[SHOWN_PROBLEMS:] = [f"and {len(more):,} more trees like these"]
+    if problems:
+        raise DataError("\n".join([*problems, "mend these trees, or leave them out of all files"]))
+    return found
+
+
+def to_sequence(tree: Tree, *, labelled: bool = False, tags: bool = False) -> list[str]:
+    """A tree as symbols: its brackets, without those of the root, and a slot for each word: XX, or its tag."""
+    symbols = {"open": "({}" if labelled else OPEN, "word": "{}" if tags else SLOT, "close": "){}"}
+    return [symbols[kind].format(node.label) for kind, node in tree.steps()][1:-1]
+
+
+def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
+    """The tree of a sequence over the words of its sentence; a sequence that is none is an error."""
+    above: list[tuple[str, list[Tree]]] = [("", [])]
+    left = iter(words)
+    for symbol in symbols:
+        if symbol.startswith(OPEN):
+            above.append((symbol[1:], []))
+        elif symbol.startswith(CLOSE):
+            label, children = above.pop()
+            if not above:
+                raise TreeError("a bracket closes that was not opened")
+            if label not in ("", symbol[1:]) or symbol == CLOSE:
+                raise TreeError(f"({label} is closed by {symbol}")
+            if not children:
+                raise TreeError(f"{symbol} closes an empty constituent")
+            above[-1][1].append(Tree(symbol[1:], tuple(children)))
+        else:
+            word = next(left, None)
+            if word is None:
+                raise TreeError(f"there are more slots than the {len(words)} words")
+            above[-1][1].append(Tree(tag_of(word) if symbol == SLOT else symbol, word=word))
+    if len(above) > 1:
+        raise TreeError(f"brackets that are not closed: {len(above) - 1}")
+    if next(left, None) is not None:
+        raise TreeError(f"there are fewer slots than the {len(words)} words")
+    if not above[0][1]:
+        raise TreeError("the tree has no words")
+    return Tree(ROOT, tuple(above[0][1]))
+
+
+def tag_of(word: str) -> str:
+    """The tag that a word gets in a tree made from a sequence: its own for punctuation, else XX."""
+    return _TAGS.get(word, SLOT)
+
+
+def escape_word(word: str) -> str:
+    """A word as trees can hold it: round brackets are spelled -LRB- and -RRB-."""
+    return word.replace("(", "-LRB-").replace(")", "-RRB-")
+
+
+def to_sentence(words: Iterable[str]) -> str:
+    """Words of a tree as the model reads them: round brackets as they are, which `escape_word` undoes."""
+    return " ".join(word.replace("-LRB-", "(").replace("-RRB-", ")") for word in words)
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 30 else text[:29] + "…")

@@ -1,0 +1,39 @@
+"""English text into words as the Penn Treebank has them: punctuation apart, `do n't`, `the dog 's`.
+
+Treebanks differ in more than these rules say (some part words at hyphens): where there are words already, give those.
+"""
+
+import re
+
+_NUMBER_MARK = r"(?<!\d)[,:]|[,:](?!\d)"  # the comma of 1,000 and the colon of 10:30 stay
+_RULES = [
+    (re.compile(pattern, flags), new)
+    for pattern, flags, new in (
+        (r"``|''", 0, r" \g<0> "),
+        (r"…|\.{3,}", 0, r" ... "),
+        (r"--+|—", 0, r" \g<0> "),
+        (_NUMBER_MARK, 0, r" \g<0> "),
+        (r"[;@#$%&?!()\[\]{}<>“”«»„]", 0, r" \g<0> "),
+        # The last full stop of the line, and no other: that of an abbreviation is part of it.
+        (r"(?<![.\s])\.(?=[\s\"'”’)\]}]*$)", 0, r" . "),
+        (r"‘(?=\w)|(?<=\w)’(?!\w)", 0, r" \g<0> "),
+        (r"(?<=\s)'(?=\w)(?!(?:s|m|d|re|ve|ll|t|n|em|til|tis|twas|cause)\b)", re.I, r" ' "),
+        (r"(?<=\w)'(?=\s|$)(?<!s')", 0, r" ' "),
+        (r"(?<=\w)('s|'m|'d|'re|'ve|'ll|’s|’m|’d|’re|’ve|’ll)\b", re.I, r" \1"),
+        (r"(?<=s)(['’])(?=\s|$)", re.I, r" \1"),
+        (r"(?<=[a-z])(n['’]t)\b", re.I, r" \1"),
+        (r"\b(can)(not)\b", re.I, r"\1 \2"),
+        (r"\b(gon|wan)(na)\b", re.I, r"\1 \2"),
+        (r"\b(got)(ta)\b", re.I, r"\1 \2"),
+    )
+]
+_OPENING = re.compile(r'(^|[\s(\[{<])"')
+
+
+def split_words(text: str, *, treebank_quotes: bool = True) -> list[str]:
+    """The words of a line; straight quotation marks become `` and '', unless they are to stay."""
+    opening, closing = (" `` ", " '' ") if treebank_quotes else (' " ', ' " ')
+    text = _OPENING.sub(lambda found: found[1] + opening, f" {text.strip()} ").replace('"', closing)
+    for pattern, new in _RULES:
+        text = pattern.sub(new, text)
+    return text.split()

@@ -1,0 +1,165 @@
+"""Trees in brackets: what may be said next is exactly what some whole tree says; no search ends in anything else."""
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import Toy
+
+from transduce.config import SearchConfig
+from transduce.decoding.brackets import Brackets, OpenTrees
+from transduce.decoding.search import Task, search_all
+from transduce.errors import DataError
+from transduce.text.subwords import END
+from transduce.text.trees import TreeError, from_sequence
+
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
+VOCABULARIES = {
+    "plain": [*SPECIAL, "▁XX", "▁(", "▁)A", "▁)B"],
+    "labelled": [*SPECIAL, "▁)B", "▁(A", "▁XX", "▁(B", "▁)A"],
+    "tags": [*SPECIAL, "▁NN", "▁(", "▁)A", "▁,"],
+}
+Said = tuple[int, ...]
+
+
+def is_tree(pieces: list[str], said: Said, words: int) -> bool:
+    try:
+        from_sequence([pieces[token].removeprefix("▁") for token in said], ["w"] * words)
+    except TreeError:
+        return False
+    return True
+
+
+@cache
+def whole_trees(kind: str, words: int, limit: int) -> frozenset[Said]:
+    """All trees over so many words of at most so many tokens, the end counted: found by trying everything."""
+    pieces = VOCABULARIES[kind]
+    tokens = range(len(SPECIAL), len(pieces))
+    lengths = range(words, limit)
+    return frozenset(
+        said for length in lengths for said in product(tokens, repeat=length) if is_tree(pieces, said, words)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "limit"),
+    [
+        ("plain", 1, 2),
+        ("plain", 1, 6),
+        ("plain", 2, 8),
+        ("plain", 3, 7),
+        ("labelled", 1, 6),
+        ("labelled", 2, 7),
+        ("tags", 2, 7),
+    ],
+)
+def test_what_may_be_said_is_what_some_tree_says(kind: str, words: int, limit: int) -> None:
+    trees = whole_trees(kind, words, limit)
+    assert len(trees) >= (1 if limit == words + 1 else 3)
+    following: dict[Said, set[int]] = {}
+    for tree in trees:
+        for place, token in enumerate((*tree, END)):
+            following.setdefault(tree[:place], set()).add(token)
+    brackets = Brackets.find(VOCABULARIES[kind])
+    for said, wanted in following.items():
+        # The line walks about between its two places, as lines do.
+        lines = OpenTrees(brackets, 3, 2, limit, torch.device("cpu"))
+        lines.begin([1], [words], [limit])
+        at = 0
+        for token in said:
+            parents, tokens = torch.zeros((3, 2), dtype=torch.int64), torch.full((3, 2), END, dtype=torch.int32)
+            parents[1], tokens[1, 1 - at] = at, token
+            lines.go_on(parents, tokens)
+            at = 1 - at
+        forbidden = lines.forbidden(np.array([1]))[at]
+        assert set(np.flatnonzero(~forbidden.numpy()).tolist()) == wanted, said
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_every_tree_that_is_found_is_whole(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted(VOCABULARIES)))
+    pieces = VOCABULARIES[kind]
+    hates_the_end = data.draw(st.booleans())
+    toy = Toy(
+        len(pieces),
+        seed=data.draw(st.integers(0, 1000)),
+        spread=data.draw(st.sampled_from([0.5, 2.0, 8.0])),
+        loves=lambda said: {END: -9.0, 5: 9.0} if hates_the_end else {},
+        rows=data.draw(st.sampled_from([1, 8, 64])),
+    )
+    beam = data.draw(st.sampled_from([1, 2, 5, 21]))
+    sample = data.draw(st.booleans())
+    config = SearchConfig(
+        beam=beam,
+        n_best=data.draw(st.integers(1, beam)),
+        alpha=data.draw(st.sampled_from([0.0, 0.3, 1.0])),
+        extra_tokens=data.draw(st.sampled_from([0, 1, 2, 5, 30])),
+        stop=data.draw(st.sampled_from(["exact", "full"])),
+        sample=sample,
+    )
+    words = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=5))
+    # As many source tokens as words and the end, at least.
+    sources = [np.arange(many + data.draw(st.integers(0, 3)) + 1) % 3 + 4 for many in words]
+    tasks = [Task(source, words=many) for source, many in zip(sources, words)]
+    for source, many, found in zip(sources, words, search_all(toy, tasks, config, pieces)):
+        assert found
+        for hypothesis in found:
+            assert hypothesis.ended
+            assert is_tree(pieces, tuple(hypothesis.tokens.tolist()), many)
+            assert len(hypothesis.tokens) < len(source) + config.extra_tokens
+
+
+@pytest.mark.parametrize("kind", sorted(VOCABULARIES))
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wide_beam_finds_the_best_tree_there_is(kind: str, seed: int) -> None:
+    pieces, words, limit = VOCABULARIES[kind], 2, 7
+    toy = Toy(len(pieces), seed=seed)
+    source = np.array([4, 5, END])
+    tell = toy.tell(source.tolist())
+
+    def score(said: Said) -> float:
+        whole = (*said, END)
+        return sum(float(tell(whole[:place])[token]) for place, token in enumerate(whole))
+
+    trees = whole_trees(kind, words, limit)
+    best = max(trees, key=score)
+    config = SearchConfig(beam=len(trees), alpha=0.0, extra_tokens=limit - len(source))
+    (found,) = search_all(toy, [Task(source, words=words)], config, pieces)
+    assert tuple(found[0].tokens.tolist()) == best
+    # Its score is the model's own, whatever was forbidden on the way.
+    assert found[0].log_probability == pytest.approx(score(best), abs=1e-4)
+
+
+def test_without_the_rule_a_random_model_says_no_trees() -> None:
+    pieces = VOCABULARIES["plain"]
+    tasks = [Task(np.array([4 + number % 3, *([5] * 5), END])) for number in range(20)]
+    found = search_all(Toy(len(pieces), seed=3), tasks, SearchConfig(beam=4), pieces)
+    assert sum(is_tree(pieces, tuple(some[0].tokens.tolist()), 5) for some in found) < 10
+
+
+def test_a_bracket_that_nothing_closes_is_never_opened() -> None:
+    pieces = [*SPECIAL, "▁XX", "▁(A", "▁)A", "▁(B"]
+    toy = Toy(len(pieces), loves=lambda said: {7: 20.0})
+    (found,) = search_all(toy, [Task(np.array([4, 5, END]), words=2)], SearchConfig(beam=3, n_best=3), pieces)
+    assert [is_tree(pieces, tuple(one.tokens.tolist()), 2) for one in found] == [True] * 3
+
+
+def test_a_tree_that_cannot_fit_is_refused() -> None:
+    pieces = VOCABULARIES["plain"]
+    task = Task(np.array([4, 5, 6, END]), words=3, max_tokens=3)
+    with pytest.raises(DataError, match="sentence 1: has 3 words, and its tree may have 3 tokens"):
+        search_all(Toy(len(pieces)), [task], SearchConfig(), pieces)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[*SPECIAL, "▁the", "▁dog"], [*SPECIAL, "▁XX", "▁(", "▁)NP", "▁dog", "s"], SPECIAL, [*SPECIAL, "▁(", "▁)"]],
+)
+def test_a_vocabulary_of_words_is_no_parsers(pieces: list[str]) -> None:
+    with pytest.raises(DataError, match="the model was not trained on trees"):
+        Brackets.find(pieces)

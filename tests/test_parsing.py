@@ -1,0 +1,307 @@
+"""Parsing from a treebank to scores, through the command line and from Python."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from treebank import make_trees
+
+import transduce
+from transduce import Parser, Translator, Tree
+from transduce.cli import main
+from transduce.config import Config, ModelConfig
+from transduce.decoding import files
+from transduce.errors import ConfigError, DataError
+from transduce.model.saved import save_model
+from transduce.model.transformer import Transformer
+from transduce.presets import get
+from transduce.scoring.parseval import Parseval, count_brackets
+from transduce.text.shards import DataSet
+from transduce.text.subwords import Subwords, SubwordsConfig, learn
+from transduce.text.trees import parse_tree
+from transduce.training.metrics import read_metrics
+
+TRAIN = [
+    *("--model.layers", "2", "--model.d-model", "64", "--model.d-ff", "128", "--model.heads", "4", "--threads", "1"),
+    *("--model.dropout", "0", "--model.attention-dropout", "0", "--model.positions", "rotary", "--training.clip", "1"),
+    *("--batch.source-tokens", "1024", "--batch.target-tokens", "2048", "--batch.parts", "1"),
+    *("--batch.subword-dropout", "0.02", "--training.peak-rate", "0.005", "--training.warmup-steps", "30"),
+    *("--training.schedule", "linear", "--training.steps", "160", "--training.checkpoint-steps", "80"),
+    *("--training.best-by", "f1"),
+]
+SENTENCE = "The dog of a girl sees the cat in a garden."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A treebank, its data set and a run."""
+    folder = tmp_path_factory.mktemp("parsing")
+    for name, count, seed in (("train", 1500, 1), ("dev", 40, 2)):
+        trees = make_trees(count, seed)
+        (folder / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")
+        (folder / f"{name}.txt").write_text("".join(" ".join(t.words()) + "\n" for t in trees), encoding="utf-8")
+    trees = ["--trees", str(folder / "train.mrg"), "--dev-trees", str(folder / "dev.mrg")]
+    subwords = ["--subwords", "300", "--subwords.coverage", "1", "--workers", "1"]
+    assert main(["prepare", str(folder / "data"), "--task", "parsing", *trees, *subwords]) == 0
+    run = ["--preset", "parsing-small", "--out", str(folder / "run"), *TRAIN]
+    assert main(["train", str(folder / "data"), *run]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def parser(folder: Path) -> Parser:
+    return Parser.load(folder / "run", threads=1)
+
+
+def run_parse(folder: Path, *flags: str, models: int = 1) -> int:
+    runs = [str(folder / "run"), *(str(path) for path in sorted((folder / "run" / "checkpoints").iterdir()))]
+    return main(["parse", *runs[:models], "--threads", "1", *flags])
+
+
+def test_a_model_learns_to_parse(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "dev.trees"
+    assert run_parse(folder, "--tokenised", "--input", str(folder / "dev.txt"), "--out", str(out)) == 0
+    flags = ["--reference", str(folder / "dev.mrg"), "--metrics", "parseval", "--samples", "0", "--json"]
+    capsys.readouterr()
+    assert main(["score", str(out), *flags]) == 0
+    found = json.loads(capsys.readouterr().out)["systems"][0]["scores"]
+    flat = tmp_path / "flat.trees"  # what anyone can say: a sentence is a sentence
+    sentences = [Tree("TOP", (Tree("S", tuple(tree.leaves())),)) for tree in make_trees(40, 2)]
+    flat.write_text("".join(f"{tree}\n" for tree in sentences), encoding="utf-8")
+    assert main(["score", str(flat), *flags]) == 0
+    nothing = json.loads(capsys.readouterr().out)["systems"][0]["scores"]
+    assert found["f1"]["value"] > 60 > 2 * nothing["f1"]["value"]
+
+
+def test_the_dev_f1_is_that_of_greedy_trees(folder: Path) -> None:
+    _, dev = read_metrics(folder / "run" / "metrics.jsonl")
+    assert [metrics.bleu for metrics in dev] == [None, None]
+    for metrics in dev:
+        parser = Parser.load(folder / "run" / "checkpoints" / f"step-{metrics.step:08}", threads=1)
+        gold = make_trees(40, 2)
+        found = parser.parse([" ".join(tree.words()) for tree in gold], tokenised=True, beam=1)
+        counts = np.sum([count_brackets(parse.tree, tree) for parse, tree in zip(found, gold)], axis=0)
+        assert metrics.f1 == pytest.approx(Parseval().compute("f1", counts), abs=0.5)  # a tie may fall otherwise
+    assert "F1" in (folder / "run" / "curve.html").read_text(encoding="utf-8")
+
+
+def test_what_is_not_measured_makes_no_checkpoint_the_best(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--preset", "parsing-small", "--out", str(tmp_path / "run"), "--training.best-by", "bleu"]
+    assert main(["train", str(folder / "data"), *flags]) == 1
+    assert 'training.best_by = "bleu" is not measured on' in capsys.readouterr().err
+
+
+def test_every_line_gets_a_tree_over_its_words(folder: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.trees"
+    lines = ["the dog sees a cat .", "", "xyzzy ( ) \\ qux", "a " * 60, "日本 語 <&>", "."]
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert run_parse(folder, "--tokenised", "--input", str(source), "--out", str(out)) == 0
+    trees = out.read_text(encoding="utf-8").split("\n")
+    assert trees.pop() == ""
+    assert len(trees) == len(lines)
+    for line, tree in zip(lines, trees):
+        words = [{"(": "-LRB-", ")": "-RRB-"}.get(word, word) for word in line.split()]
+        assert (parse_tree(tree).words() if tree else []) == words
+
+
+def test_the_words_of_trees_are_parsed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs: list[str] = []
+    for flags in (["--trees", str(folder / "dev.mrg")], ["--tokenised", "--input", str(folder / "dev.txt")]):
+        capsys.readouterr()
+        assert run_parse(folder, "--beam", "2", *flags) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count("\n") == 40
+    bad = tmp_path / "bad.mrg"
+    bad.write_text("(S (NN a))\n(S (NN b)\n", encoding="utf-8")
+    assert run_parse(folder, "--trees", str(bad)) == 1
+    assert f"{bad}:2: the tree is not closed" in capsys.readouterr().err
+
+
+def test_a_killed_job_goes_on(folder: Path, tmp_path: Path) -> None:
+    out, whole = tmp_path / "out.trees", tmp_path / "whole.trees"
+    flags = ["--trees", str(folder / "dev.mrg"), "--beam", "1"]
+    assert run_parse(folder, *flags, "--out", str(whole)) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "FIRST_TEXTS", 8)
+        saves: list[int] = []
+
+        def save(self: files.Output, lines: int, digest: str) -> None:
+            saved(self, lines, digest)
+            saves.append(lines)
+            if lines == 8:
+                raise KeyboardInterrupt
+
+        saved = files.Output.save
+        patch.setattr(files.Output, "save", save)
+        assert run_parse(folder, *flags, "--out", str(out)) == 130
+    assert saves[-1] == 8
+    assert not out.exists()
+    assert run_parse(folder, *flags, "--out", str(out)) == 0
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_raw_text_is_parted_into_words(parser: Parser) -> None:
+    found = parser.parse(SENTENCE)
+    assert found.words == ("The", "dog", "of", "a", "girl", "sees", "the", "cat", "in", "a", "garden", ".")
+    assert found.tree.words() == list(found.words)
+    assert str(found) == str(found.tree)
+    assert parser.parse("(It) sees", tokenised=False).words == ("-LRB-", "It", "-RRB-", "sees")
+    assert parser.parse("don't", tokenised=True).words == ("don't",)
+
+
+def test_several_are_parsed_in_their_order_and_the_same_as_alone(parser: Parser) -> None:
+    texts = [SENTENCE, "a dog sees the cat .", SENTENCE, "today , the girl likes a tree ."]
+    together = parser.parse(texts, beam=3)
+    assert [parse.words for parse in together] == [parser.parse(text).words for text in texts]
+    assert [str(parse) for parse in together] == [str(parser.parse(text, beam=3)) for text in texts]
+
+
+def test_more_trees_can_be_asked_for(parser: Parser) -> None:
+    found = parser.parse(SENTENCE, n_best=5)
+    scores = [one.score for one in found.candidates]
+    assert len({str(one.tree) for one in found.candidates}) == 5
+    assert scores == sorted(scores, reverse=True)
+    assert all(one.whole and one.tree.words() == list(found.words) for one in found.candidates)
+    assert found.candidates[0].log_probability < 0
+
+
+def test_without_the_constraint_what_is_no_tree_is_counted(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("xyzzy " * 40 + "\nthe dog sees a cat .\n", encoding="utf-8")
+    assert run_parse(folder, "--tokenised", "--no-constrained", "--beam", "2", "--input", str(source)) == 0
+    printed = capsys.readouterr()
+    trees = [parse_tree(line) for line in printed.out.splitlines()]
+    assert [len(tree.words()) for tree in trees] == [40, 6]
+    flat = sum(len(tree.spans()) == 1 for tree in trees)
+    assert flat >= 1
+    assert f"no trees: {flat} of 2 sentences" in printed.err
+
+
+def test_several_runs_are_an_ensemble(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text(SENTENCE + "\n", encoding="utf-8")
+    printed: list[float] = []
+    for models in (1, 2):
+        assert run_parse(folder, "--json", "--input", str(source), "--beam", "4", models=models) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert parse_tree(found["tree"]).words() == found["words"]
+        printed.append(found["log_probability"])
+    assert printed[0] != printed[1]
+
+
+def test_json_has_all_there_is(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text(SENTENCE + "\n", encoding="utf-8")
+    assert run_parse(folder, "--json", "--n-best", "3", "--input", str(source)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"words", "tree", "score", "log_probability", "whole", "alternatives"}
+    assert [found[key] for key in ("tree", "score")] == [found["alternatives"][0][key] for key in ("tree", "score")]
+    assert len(found["alternatives"]) == 3
+
+
+def test_trees_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source, svg = tmp_path / "in.txt", tmp_path / "trees.svg"
+    source.write_text(f"{SENTENCE}\nthe dog sees a cat .\n", encoding="utf-8")
+    assert run_parse(folder, "--draw", "--svg", str(svg), "--input", str(source)) == 0
+    drawn = capsys.readouterr().out
+    assert all(word in drawn for word in ("TOP", "│", "garden"))
+    groups = ElementTree.fromstring(svg.read_text(encoding="utf-8")).findall("{http://www.w3.org/2000/svg}g")
+    assert len(groups) == 2
+    assert run_parse(folder, "--svg", str(svg), "--input", str(source)) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--n-best", "2"], "--n-best 2 needs --json"),
+        (["--trees", "dev.mrg"], "--input and --trees both say what is parsed"),
+        (["--draw", "--json"], "--draw and --json are two kinds of output"),
+        (["--threads", "0"], "--threads 0 is not positive"),
+        (["--bean", "2"], "unknown flag --bean; did you mean --beam?"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    folder: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_parse(folder, "--input", str(folder / "dev.txt"), *flags) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_tree_needs_words_and_room(parser: Parser) -> None:
+    with pytest.raises(DataError, match=r"^text 2: has no words, and a tree needs one$"):
+        parser.parse(["a dog", " "])
+    with pytest.raises(DataError, match="the text: has 6 words, and its tree may have 6 tokens"):
+        parser.parse("the dog sees a cat .", max_tokens=6)
+    with pytest.raises(DataError, match="half of a surrogate pair"):
+        parser.parse("\ud800")
+    with pytest.raises(ConfigError, match="unknown key tokenized; did you mean tokenised"):
+        parser.parse("a dog", tokenized=True)
+    with pytest.raises(ConfigError, match=r"Parser\.load needs the folder"):
+        Parser.load()
+
+
+def test_the_least_room_gives_the_flat_tree(parser: Parser) -> None:
+    found = parser.parse("the dog sees a cat .", max_tokens=7)
+    assert [label for label, _, _ in found.tree.spans()] == ["TOP"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_model_that_has_learned_nothing_says_trees_with_the_papers_search(
+    folder: Path, tmp_path: Path, seed: int
+) -> None:
+    subwords = DataSet.open(folder / "data").subwords
+    sizes = {"layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "tie": "none"}
+    vocabularies = {"vocabulary": len(subwords["target"]), "source_vocabulary": len(subwords["source"])}
+    config = replace(get("parsing").config, model=ModelConfig(**vocabularies, **sizes))
+    torch.manual_seed(seed)
+    weights = Transformer(config.model).state_dict()
+    weights["output.weight"] = torch.randn_like(weights["output.weight"])
+    save_model(tmp_path / "model", config, weights, subwords, {})
+    parser = Parser.load(tmp_path / "model", threads=1)
+    assert (parser.search.beam, parser.search.alpha, parser.search.extra_tokens) == (21, 0.3, 300)
+    texts = ["the dog sees a cat .", "xyzzy", "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2]
+    for text, found in zip(texts, parser.parse(texts, tokenised=True, n_best=21)):
+        assert len(found.candidates) == 21
+        for one in found.candidates:
+            assert one.whole
+            assert one.tree.words() == text.split()
+    free = parser.parse(texts, tokenised=True, constrained=False)
+    assert [one.whole for one in free] != [True] * 3
+
+
+def test_a_model_that_translates_is_no_parser(tmp_path: Path) -> None:
+    subwords = Subwords(learn(["the dog sees a cat"] * 9, SubwordsConfig(size=275, coverage=1.0)))
+    config = Config(model=ModelConfig(vocabulary=len(subwords), layers=1, d_model=8, d_ff=8, heads=1))
+    weights = Transformer(config.model).state_dict()
+    save_model(tmp_path / "model", config, weights, {"source": subwords, "target": subwords}, {})
+    with pytest.raises(DataError, match="model: the model was not trained on trees; prepare them with"):
+        Parser.load(tmp_path / "model", threads=1)
+
+
+def test_the_engines_agree(folder: Path) -> None:
+    sentences = [" ".join(tree.words()) for tree in make_trees(12, 9)]
+    native = Parser.load(folder / "run", threads=1, engine="native")
+    plain = Parser.load(folder / "run", threads=1, engine="torch")
+    for one, other in zip(native.parse(sentences, tokenised=True), plain.parse(sentences, tokenised=True)):
+        assert str(one) == str(other)
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+def test_the_sequences_can_be_translated_too(folder: Path) -> None:
+    found = Translator.load(folder / "run", threads=1).translate("the dog sees a cat .", max_tokens=20)
+    assert set(found.text.split()) <= {"(", "XX", ")S", ")NP", ")VP", ")PP", ")ADVP"}
+
+
+def test_the_names_are_exported() -> None:
+    assert transduce.Parser is Parser
+    assert str(transduce.Tree("NN", word="dog")) == "(NN dog)"

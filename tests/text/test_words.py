@@ -1,0 +1,45 @@
+"""English text into words as the Penn Treebank has them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.text.words import split_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The dog barks.", "The dog barks ."),
+        ('"I don\'t know," he said.', "`` I do n't know , '' he said ."),
+        ("Mr. Smith paid $1,000 (70%) at 10:30 a.m. today.", "Mr. Smith paid $ 1,000 ( 70 % ) at 10:30 a.m. today ."),
+        ("The dogs' owner can't, won't and cannot stop!", "The dogs ' owner ca n't , wo n't and can not stop !"),
+        ('She said: "it is John\'s."', "She said : `` it is John 's . ''"),
+        ("He left -- at last...", "He left -- at last ..."),
+        ("IL-2 and NF-kappaB were found (Fig. 1).", "IL-2 and NF-kappaB were found ( Fig. 1 ) ."),
+        ("“I’m here,” she said.", "“ I ’m here , ” she said ."),
+        ("the 'best' of the 1990's", "the ' best ' of the 1990 's"),
+        ("we'll, they've; you're I'd", "we 'll , they 've ; you 're I 'd"),
+        ('He said "yes" (and "no").', "He said `` yes '' ( and `` no '' ) ."),
+        ("  ", ""),
+    ],
+)
+def test_words_are_those_of_the_treebank(text: str, words: str):
+    assert split_words(text) == words.split()
+
+
+def test_quotation_marks_may_stay_as_they_are():
+    assert split_words('He said "yes".', treebank_quotes=False) == ["He", "said", '"', "yes", '"', "."]
+
+
+@given(st.text())
+def test_nothing_is_lost_but_space_and_the_shape_of_quotation_marks(text: str):
+    def bare(some: str) -> str:
+        return "".join(c for c in some if not c.isspace() and c not in "\"`'…." and c != "\x00")
+
+    assert bare("".join(split_words(text))) == bare(text)
+
+
+@pytest.mark.parametrize("text", ["The dog barks .", "`` I do n't know , '' he said .", "( 70 % ) of IL-2 's"])
+def test_words_that_are_apart_stay_so(text: str):
+    assert split_words(text) == text.split()
