@@ -116,6 +116,8 @@ def test_a_pool_of_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reci
     schedule = found["steps"]["train run"]["config"]["training"]["schedule"]
     assert schedule == ("inverse-sqrt" if training == "paper" else "linear")
     check_score(found, "newstest2014", out / f"newstest2014.{target}", data / f"newstest2014.{target}")
+    about = json.loads((out / "run" / "model" / "manifest.json").read_text())["about"]
+    assert about["languages"] == ([other, "en"] if reverse else ["en", other])
     assert found["seconds"] >= sum(step["seconds"] for step in found["steps"].values())
 
 

@@ -11,7 +11,8 @@ import zstandard
 from systems import make_texts, write
 
 from transduce.errors import DataError, UsageError
-from transduce.scoring.texts import STANDARD_INPUT, find_language, find_oddities, read_lines, read_texts
+from transduce.scoring.texts import STANDARD_INPUT, find_oddities, read_lines, read_texts
+from transduce.text.corpus import find_language
 
 LINES = ["eins", "zwei  Äpfel ", "\u2028drei\x85", "vi\rer"]
 

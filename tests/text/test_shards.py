@@ -230,3 +230,28 @@ with replace_data(Path({str(tmp_path / "out")!r})) as partial:
         holder.communicate()
     with shards.replace_data(tmp_path / "out") as partial:
         assert list((tmp_path / "out").glob(".partial-*")) == [partial]
+
+
+@pytest.mark.parametrize(
+    ("files", "given_languages", "expected"),
+    [
+        ([["a.en", "a.de.xz"], ["x/b.en.gz", "b.de"]], [], ["en", "de"]),
+        ([["a.en", "a.de"]], ["deu", "eng"], ["deu", "eng"]),
+        ([["a.en", "a.de"], ["b.en", "b.fr"]], [], None),
+        ([["a.en", "b.en"]], [], None),
+        ([["a.txt", "a.de"]], [], None),
+        ([["source", "target"]], [], None),
+        ([["a.source", "a.target"]], [], None),
+        ([["both.tsv"]], [], None),
+        ([["both.tmx"]], ["en", "fr"], ["en", "fr"]),
+    ],
+    ids=str,
+)
+def test_languages_are_those_given_or_those_of_the_files_names(
+    files: list[list[str]], given_languages: list[str], expected: list[str] | None
+):
+    config = {"clean": {"unicode": "NFKC"}, "languages": given_languages}
+    inputs = [{"files": {name: {} for name in names}} for names in files]
+    described = DataSet(Path(), {"config": config, "inputs": inputs, "parts": "parts-1", "splits": {}}).describe()
+    assert described.get("languages") == expected
+    assert described["unicode"] == "NFKC"

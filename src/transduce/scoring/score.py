@@ -12,7 +12,8 @@ from transduce.scoring.perplexity import Measure
 from transduce.scoring.report import write_report
 from transduce.scoring.show import show_scores, to_dict, write_sentences
 from transduce.scoring.significance import compare, confide, resample
-from transduce.scoring.texts import STANDARD_INPUT, find_language, find_oddities, read_texts, read_trees, same_file
+from transduce.scoring.texts import STANDARD_INPUT, find_oddities, read_texts, read_trees, same_file
+from transduce.text.corpus import find_language
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "paper")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transduce.errors import DataError, UsageError
-from transduce.text.corpus import COMPRESSED, Input, Problem, read_blocks
+from transduce.text.corpus import Input, Problem, read_blocks
 from transduce.text.trees import Tree, check_trees, cut_trees, to_sentence
 
 STANDARD_INPUT = Path("-")
@@ -140,14 +140,6 @@ def same_file(one: Path, other: Path) -> bool:
     if STANDARD_INPUT in (one, other):
         return False
     return one == other or (one.exists() and other.exists() and one.samefile(other))
-
-
-def find_language(path: Path) -> str | None:
-    """The language that a file's name ends in, looking through a compression suffix: de of newstest2014.de.xz."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED:
-        suffixes.pop()
-    return suffixes[-1][1:] if suffixes else None
 
 
 def find_oddities(texts: Texts) -> Iterator[str]:

@@ -106,6 +106,14 @@ def find_format(path: Path) -> Format:
     return cast(Format, found)
 
 
+def find_language(path: Path) -> str | None:
+    """The language that a file's name ends in, looking through a compression suffix: de of newstest2014.de.xz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1][1:] if suffixes else None
+
+
 def open_bytes(path: Path) -> tuple[BinaryIO, BinaryIO]:
     """Open a plain or compressed file; returns the stream of its text and the raw file whose place shows progress."""
     try:

@@ -65,7 +65,8 @@ class PrepareConfig(Settings):
     keys: tuple[str, ...] = ("source", "target")
     """keys of source and target in .jsonl files; translation.en looks inside"""
     languages: tuple[str, ...] = ()
-    """languages of source and target in .tmx files"""
+    """languages of source and target, as in en de: those of .tmx files, and those by which the model is found; without
+    them it is found by the endings of the files' names"""
     seed: int = 1
     """seed of the dev split and of the sample that subwords are learned from"""
     workers: int | None = None

@@ -22,6 +22,7 @@ import numpy as np
 
 from transduce.disk import LOCK, describe_file, lock, sync_folder, write_json
 from transduce.errors import DataError
+from transduce.text.corpus import find_language
 from transduce.text.subwords import Subwords, ragged_indices
 
 FORMAT = 1
@@ -295,6 +296,20 @@ class DataSet:
     def report(self) -> dict[str, Any]:
         """What `prepare` read, changed, dropped and kept."""
         return json.loads((self.parts / "report.json").read_text(encoding="utf-8"))
+
+    def describe(self) -> dict[str, Any]:
+        """What a model trained on it should know: the Unicode form of text, and its languages if they are known."""
+        found: dict[str, Any] = {"unicode": self.manifest["config"]["clean"]["unicode"]}
+        if languages := self.manifest["config"]["languages"] or self._endings():
+            found["languages"] = languages
+        return found
+
+    def _endings(self) -> list[str]:
+        """The languages that the names of all inputs end in, if they agree; three letters may be anything, like txt."""
+        found = {tuple(find_language(Path(file)) or "" for file in entry["files"]) for entry in self.manifest["inputs"]}
+        endings = list(found.pop()) if len(found) == 1 else []
+        known = len(set(endings)) == 2 and all(re.fullmatch("[a-z]{2}", ending) for ending in endings)
+        return endings if known else []
 
     def weights(self) -> list[tuple[int, int, float]]:
         """For each input of the training set: its first pair, the pair after its last, and its weight."""

@@ -251,7 +251,7 @@ def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
         "best": better,
         "interrupted": interrupted,
         "data": {name: run.data.manifest[name] for name in ("fingerprint", "made_from")},
-        "unicode": run.data.manifest["config"]["clean"]["unicode"],
+        **run.data.describe(),
     }
     try:
         run.checkpoints.save(state, run.config, run.data.subwords, about, run.processes.rank)

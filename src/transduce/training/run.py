@@ -364,8 +364,7 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
     if not candidates:
         raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
     _, name, folders = min(candidates, key=lambda candidate: candidate[0])
-    unicode = run.data.manifest["config"]["clean"]["unicode"]
-    about = {"made_from": [folder.name for folder in folders], "what": name, "unicode": unicode}
+    about = {"made_from": [folder.name for folder in folders], "what": name, **run.data.describe()}
     saved.save_model(run.folder / MODEL, run.config, mean_weights(folders), run.data.subwords, about)
     return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
 
