@@ -19,6 +19,7 @@ import torch
 
 from transduce import strict
 from transduce.config import Config
+from transduce.decoding.parse import ParseJob, run_parse
 from transduce.decoding.run import Job, run_job
 from transduce.disk import describe_file, write_json
 from transduce.errors import DataError, TransduceError, UsageError
@@ -28,7 +29,7 @@ from transduce.scoring.show import show_scores, to_dict
 from transduce.scoring.texts import read_lines
 from transduce.strict import FromFlag
 from transduce.text.corpus import COMPRESSED
-from transduce.text.inputs import PrepareConfig
+from transduce.text.inputs import KINDS, ROLES, PrepareConfig
 from transduce.text.prepare import prepare
 from transduce.text.report import show_report
 from transduce.training.metrics import read_metrics
@@ -36,6 +37,7 @@ from transduce.training.run import Request, run_training
 from transduce.version import __version__
 
 Found = dict[str, Any]
+PLACE: Found = {"device": "auto", "precision": "auto", "threads": None, "engine": "auto"}
 BEGIN = time.monotonic() - time.process_time()  # imports are part of the time a recipe takes
 
 
@@ -103,8 +105,7 @@ class Recipe:
         config = PrepareConfig(**settings)
 
         def work() -> Found:
-            roles = ("source", "target", "dev_source", "dev_target", "test_source", "test_target")
-            paths = [path for role in roles for path in getattr(config, role)]
+            paths = [path for role in ROLES for kind in KINDS for path in getattr(config, f"{role}{kind}")]
             self.read(*(path for path in paths if not path.is_relative_to(self.out)))
             data, made = prepare(folder, config)
             if made:
@@ -144,9 +145,8 @@ class Recipe:
         def work() -> Found:
             out.unlink(missing_ok=True)
             job = {"json": False, "json_input": False, "prefix": "", "require": (), "forbid": ()}
-            place = {"device": "auto", "precision": "auto", "threads": None, "engine": "auto"}
             models = [runs] if isinstance(runs, Path) else list(runs)
-            run_job(Job(models=models, input=source, out=out, settings=search, **job, **place))
+            run_job(Job(models=models, input=source, out=out, settings=search, **job, **PLACE))
             return {"lines": len(read_lines(out)), "search": search}
 
         self.step(f"translate {name}", work)
@@ -165,6 +165,32 @@ class Recipe:
 
         found = self.step(f"score {name}", work)
         return found["bleu"]["value"]
+
+    def parse(self, name: str, runs: Sequence[Path], trees: Path, **settings: Any) -> Path:
+        """Parse the words of a file of trees."""
+        out = self.out / name
+
+        def work() -> Found:
+            out.unlink(missing_ok=True)
+            shown = {"input": None, "json": False, "draw": False, "svg": None}
+            job = ParseJob(models=runs, trees=trees, out=out, settings=settings, **shown, **PLACE)
+            sentences, malformed = run_parse(job)
+            return {"sentences": sentences, "malformed": malformed, "settings": settings}
+
+        self.step(f"parse {name}", work)
+        return out
+
+    def score_trees(self, name: str, found: Path, gold: Path, leave_out: Path | None = None) -> float:
+        """Score trees; returns their F1."""
+
+        def work() -> Found:
+            left_out = (leave_out,) if leave_out else ()
+            request = ScoreRequest(systems=(found,), references=(gold,), metrics=("parseval",), leave_out=left_out)
+            report = score(request)
+            show_scores(report, sys.stderr)
+            return {"sentences": report.texts.sentences, **to_dict(report)["systems"][0]["scores"]}
+
+        return self.step(f"score {name}", work)["f1"]["value"]
 
     def finish(self) -> None:
         """Say where everything is."""

@@ -13,8 +13,10 @@ import pytest
 import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
+from treebank import make_trees
 
 from transduce.text.numbers import corpus
+from transduce.text.trees import parse_tree
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = [
@@ -168,6 +170,39 @@ def test_table3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     shown = capsys.readouterr().out
     assert f"{found['rows'][0]['perplexity']:.2f}" in shown
     assert "B-d_k-16" in shown
+
+
+@pytest.mark.parametrize("wsj", [False, True])
+def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wsj: bool):
+    data, out = tmp_path / "trees", tmp_path / "out"
+    data.mkdir()
+    trees = list({tuple(tree.words()): tree for tree in make_trees(80, seed=1)}.values())[:60]
+    if wsj:
+        for section in range(2, 24):
+            (data / f"{section:02}").mkdir()
+            own = {22: trees[:4], 23: trees[1:6]}.get(section, trees[2 * section : 2 * section + 2])
+            (data / f"{section:02}" / f"wsj_{section:02}00.mrg").write_text("".join(f"{tree}\n" for tree in own))
+    else:
+        for name, own in (("train", trees[4:]), ("dev", trees[:4]), ("test", trees[1:6])):
+            (data / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in own))
+    small = [
+        "training.bleu-sentences=2",
+        "search.beam=2",
+        *(s for s in SMALL if not s.startswith(("search", "training.bleu"))),
+    ]
+    models = "1" if wsj else "2"
+    flags = ["--subwords", "300", "--models", models, *["--wsj"] * wsj, "--set", *small]
+    run(monkeypatch, "parsing", str(data), "--out", str(out), *flags)
+    steps = results(out)["steps"]
+    assert steps["prepare data"]["pairs"] == (40 if wsj else 56)
+    words = [parse_tree(line).words() for line in (out / "test.trees").read_text().splitlines()]
+    assert words == [tree.words() for tree in trees[1:6]]
+    assert steps["parse test.trees"]["malformed"] == 0
+    assert steps["parse dev.free.trees"]["malformed"] > 0
+    assert steps["score test"]["sentences"] == 5
+    assert steps["score test without sentences of train"]["sentences"] == 3
+    assert 0 <= steps["score test"]["f1"]["value"] <= 100
+    assert ("score test, 2 models" in steps) is not wsj
 
 
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=20, unique=True), st.randoms())

@@ -48,8 +48,8 @@ class ParseJob:
     """differences to the model's settings of search and to `ParseOptions`"""
 
 
-def run_parse(job: ParseJob) -> None:
-    """Parse every line; empty lines stay empty."""
+def run_parse(job: ParseJob) -> tuple[int, int]:
+    """Parse every line; empty lines stay empty. Returns how many sentences there were, and for how many no tree was."""
     # What can be wrong is looked at before the model is loaded, which takes longer.
     options, config = lay_over(
         ParseOptions(), read_config(find_model(job.models[0])).search, job.settings, "command line"
@@ -82,6 +82,7 @@ def run_parse(job: ParseJob) -> None:
         new = job.svg.with_name(job.svg.name + ".new")
         write_synced(new, make_svg(found.trees).encode())
         os.replace(new, job.svg)
+    return found.sentences, found.malformed
 
 
 @contextmanager

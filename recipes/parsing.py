@@ -1,0 +1,70 @@
+"""Constituency parsing (section 6.3): from a treebank to F1.
+
+    python recipes/parsing.py DATA --out runs/craft                        DATA holds train, dev and test.mrg
+    python recipes/parsing.py DATA --out runs/craft-3 --models 3           an ensemble of three
+    python recipes/parsing.py DATA --out runs/wsj --preset parsing --wsj   DATA holds the sections 00 to 24
+
+With `--wsj` the sections are those of the paper: 02 to 21 to train on, 22 as dev and 23 as test set, as in the folder
+`parsed/mrg/wsj` of the Penn Treebank, which needs a licence. Scores are given with and without test sentences that also
+stand in training. Other treebanks are other text: their scores are not to be compared with Table 4.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from recipe import Arguments, Recipe, find_text, run, write_lines
+
+from transduce.errors import DataError
+from transduce.presets import PRESETS
+from transduce.text.inputs import PARSING
+
+
+def find_sections(recipe: Recipe, folder: Path, sections: Iterable[int], name: str) -> Path:
+    """All trees of some sections of the WSJ in one file."""
+    lines: list[str] = []
+    for section in sections:
+        files = sorted((folder / f"{section:02}").glob("*.mrg"))
+        if not files:
+            raise DataError(f"{folder}: has no {section:02}/*.mrg; give the folder that holds the sections 00 to 24")
+        recipe.read(*files)
+        for path in files:
+            lines += path.read_text(encoding="utf-8").splitlines()
+    return write_lines(recipe.out / "text" / name, lines)
+
+
+def main() -> None:
+    """From trees to scores."""
+    arguments = Arguments(__doc__, subwords=8000)
+    arguments.add_argument("--preset", choices=["parsing", "parsing-small"], default="parsing-small")
+    arguments.add_argument("--models", type=int, default=1, help="as many models with other seeds, as an ensemble")
+    arguments.add_argument("--wsj", action="store_true", help="the sections of the Wall Street Journal")
+    given = arguments.parse_args()
+    recipe = Recipe(given)
+    if given.wsj:
+        parts = {"train": range(2, 22), "dev": [22], "test": [23]}
+        train, dev, test = (find_sections(recipe, given.data, of, f"{name}.mrg") for name, of in parts.items())
+    else:
+        train, dev, test = (find_text(given.data, f"{name}.mrg") for name in ("train", "dev", "test"))
+    subwords = replace(PARSING.subwords, size=given.subwords)
+    settings = {"task": "parsing", "clean": PARSING.clean, "subwords": subwords}
+    data = recipe.prepare("data", trees=(train,), dev_trees=(dev,), **settings)
+    config = PRESETS[given.preset].config
+    runs = [
+        recipe.train(f"run-{seed}", data, replace(config, training=replace(config.training, seed=seed)))
+        for seed in range(1, given.models + 1)
+    ]
+    for name, gold in (("dev", dev), ("test", test)):
+        single = recipe.parse(f"{name}.trees", runs[:1], gold)
+        recipe.score_trees(name, single, gold)
+        recipe.score_trees(f"{name} without sentences of train", single, gold, leave_out=train)
+        if len(runs) > 1:
+            several = recipe.parse(f"{name}.{len(runs)}.trees", runs, gold)
+            recipe.score_trees(f"{name}, {len(runs)} models", several, gold)
+    free = recipe.parse("dev.free.trees", runs[:1], dev, constrained=False)
+    recipe.score_trees("dev, search not constrained", free, dev)
+    recipe.finish()
+
+
+if __name__ == "__main__":
+    run(main)
