@@ -44,7 +44,7 @@ VERBS = {
         "runs/base --last 5",
     ),
     "translate": Verb(
-        "Translate a file, a pipe, or what you type.",
+        "Translate a text, a file, a pipe, or what you type.",
         "RUN … [flags] < IN > OUT",
         "runs/base --precision int8 < news.en > news.de",
     ),
@@ -70,7 +70,7 @@ VERBS = {
         home="show",
     ),
     "models": Verb(
-        "List the models that translate --to a language: those that come with transduce, and yours.",
+        "List the models that translate --to a language.",
         "[FOLDER …] [flags]",
         "runs",
     ),

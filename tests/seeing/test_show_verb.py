@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import tomllib
 import webbrowser
 from base64 import b64encode
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from transduce.cli import main
+from transduce.decoding import shelf
 from transduce.decoding.translator import Translator
 from transduce.scoring.bleu import corpus_bleu
 from transduce.seeing.page import as_data
@@ -81,6 +83,24 @@ def test_json_and_page_hold_the_same(tiny: Path, tmp_path: Path, capsys: pytest.
     assert printed["source"] == page["source"]
     assert printed["tree"][0]["piece"] == page["tree"][0]["piece"]
     np.testing.assert_allclose(printed["attention"]["cross"], page["attention"]["cross"], atol=5.1e-5)
+
+
+def test_a_model_is_found_by_its_languages(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(shelf, "BOX", tmp_path / "box")
+    monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
+    shutil.copytree(tiny, tmp_path / "own" / "tiny")
+    manifest = tmp_path / "own" / "tiny" / "manifest.json"
+    values = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**values, "about": {**values["about"], "languages": ["en", "de"]}}))
+    assert main(["show", "--to", "de", TEXT, "--json", "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main(["show", str(tiny), TEXT, "--json", "--device", "cpu"]) == 0
+    assert json.loads(capsys.readouterr().out)["target"] == found["target"]
+    assert "no model translates into fr; there are en-de" in refused(capsys, "show", "--to", "fr", TEXT)
+    assert "give a RUN and a sentence, or --to LANGUAGE and a sentence" in refused(capsys, "show", TEXT)
+    assert "give a RUN and a sentence, or --to" in refused(capsys, "show", tiny, TEXT, "--to", "de")
 
 
 def test_nothing_in_a_sentence_becomes_markup(tiny: Path, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
 
 
@@ -10,8 +11,10 @@ def show(parser: Parser, argv: list[str]) -> None:
     from transduce.config import SearchConfig
     from transduce.seeing.options import PictureConfig
 
-    parser.add_argument("model", metavar="RUN", help="a run, a checkpoint or a model")
+    parser.add_argument("model", metavar="RUN", nargs="?", help="a run, a checkpoint or a model; not with --to")
     parser.add_argument("sentence", metavar="SENTENCE", help="what is translated and looked at")
+    parser.add_argument("--to", metavar="LANGUAGE", help="use a model of `transduce models` that translates into this")
+    parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="from this language, where several can be")
     parser.add_argument("--target", metavar="TEXT", help="look at this translation instead of searching for one")
     parser.add_argument(
         "--out", metavar="FILE", help="page to write (default attention.html, if nothing else is wanted)"
@@ -29,7 +32,11 @@ def show(parser: Parser, argv: list[str]) -> None:
     add_settings(parser, SearchConfig)
     given, flags = parser.parse(argv)
 
+    if bool(given.to) == bool(given.model):
+        raise UsageError("give a RUN and a sentence, or --to LANGUAGE and a sentence")
+
     from transduce import strict
+    from transduce.decoding.shelf import find_pair
 
     own = {key: flags.pop(key) for key in list(flags) if key in strict.to_dict(PictureConfig())}
     picture = strict.apply(PictureConfig(), own, "command line")
@@ -39,7 +46,7 @@ def show(parser: Parser, argv: list[str]) -> None:
 
     look(
         ShowJob(
-            model=Path(given.model),
+            model=find_pair(given.to, given.source) if given.to else Path(given.model),
             sentence=given.sentence,
             target=given.target,
             out=Path(given.out) if given.out else None,
