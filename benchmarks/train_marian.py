@@ -10,7 +10,6 @@ RUN is a run of ours, whose settings are taken.
 """
 
 import argparse
-import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ import torch
 from marian import make_sized
 from torch import Tensor, nn
 from torch.nn import functional
-from train_speed import autocast
+from train_speed import autocast, rectangles
 
 from transduce.config import Config
 from transduce.model.device import choose_device
@@ -72,26 +71,11 @@ def main() -> None:
     (given.out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
-def padded(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """The sentences of a batch in rectangles: source, decoder's input, target."""
-
-    def rectangle(row: Tensor, offsets: Tensor) -> Tensor:
-        bounds = offsets[: batch.sentences + 1].tolist()
-        parts = [row[first:end] for first, end in itertools.pairwise(bounds)]
-        return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=PAD).long()
-
-    return (
-        rectangle(batch.source, batch.source_offsets),
-        rectangle(batch.target_input, batch.target_offsets),
-        rectangle(batch.target, batch.target_offsets),
-    )
-
-
 def prefetched(batches: Batches, pin: bool) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
     """Padded batches, with how many tokens they have, made while the one before is learned from."""
 
     def make(batch: Batch) -> tuple[int, tuple[Tensor, ...]]:
-        rows = tuple(row.pin_memory() if pin else row for row in padded(batch))
+        rows = tuple(row.pin_memory() if pin else row for row in rectangles(batch))
         return batch.source_tokens + batch.target_tokens, rows
 
     with Loader(batches) as loader, ThreadPoolExecutor(1) as pool:
@@ -114,7 +98,7 @@ def train(model: Any, data: DataSet, config: Config, device: torch.device, secon
     begin, step, tokens, lost = time.monotonic(), 0, 0, torch.zeros((), device=device)
     for many, rows in prefetched(batches, device.type == "cuda"):
         step += 1
-        source, target_input, target = (row.to(device, non_blocking=True) for row in rows)
+        source, target, target_input = (row.to(device, non_blocking=True) for row in rows)
         for group in adam.param_groups:
             group["lr"] = learning_rate(step, training, config.model.d_model)
         with autocast(device):

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -221,21 +221,26 @@ def lengths_of(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     return np.diff(offsets[0]), np.diff(offsets[1])
 
 
-def pad(batch: Batch, config: ModelConfig, device: torch.device) -> Padded:
-    """The same sentences in rectangles."""
-    lengths = lengths_of(batch)
+def rectangles(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """The sentences of a batch in rectangles: source, target, decoder's input."""
 
     def rectangle(row: Tensor, offsets: Tensor) -> Tensor:
-        parts = [row[first:end] for first, end in zip(offsets.tolist(), offsets.tolist()[1:])][: batch.sentences]
-        return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=PAD).long().to(device)
+        bounds = offsets[: batch.sentences + 1].tolist()
+        parts = [row[first:end] for first, end in pairwise(bounds)]
+        return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=PAD).long()
 
-    return Padded(
+    return (
         rectangle(batch.source, batch.source_offsets),
         rectangle(batch.target, batch.target_offsets),
         rectangle(batch.target_input, batch.target_offsets),
-        batch.source_tokens + batch.target_tokens,
-        work_of(config, *lengths),
     )
+
+
+def pad(batch: Batch, config: ModelConfig, device: torch.device) -> Padded:
+    """The same sentences in rectangles, on the device."""
+    source, target, target_input = (row.to(device) for row in rectangles(batch))
+    tokens, work = batch.source_tokens + batch.target_tokens, work_of(config, *lengths_of(batch))
+    return Padded(source, target, target_input, tokens, work)
 
 
 def compare(

@@ -1,11 +1,11 @@
 """English to German, or back, from 2.8 million pairs of many kinds of text; tested on newstest2014.
 
     python recipes/en-de.py DATA --out runs/en-de                                     the paper's training
-    python recipes/en-de.py DATA --out runs/en-de-modern --training modern            what was better on newstest2013
+    python recipes/en-de.py DATA --out runs/en-de-modern --training modern            a rate that falls to zero
     python recipes/en-de.py DATA --out runs/de-en-modern --training modern --reverse
 
-DATA holds NAME.en and NAME.de for each corpus, newstest2013 and newstest2014, packed or not. Each takes 25 minutes on
-an H200. The text is smaller than WMT14's and of other domains, so scores are not to be compared with the paper's.
+DATA holds NAME.en and NAME.de for each corpus, newstest2013 and newstest2014, packed or not. A step takes 24 ms
+on an H200. The text is smaller than WMT14's and of other domains, so scores are not to be compared with the paper's.
 """
 
 from dataclasses import replace

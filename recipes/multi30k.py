@@ -4,9 +4,10 @@
     python recipes/multi30k.py DATA --out runs/multi30k-fr --to fr
     python recipes/multi30k.py DATA --out runs/multi30k-de-best --teachers 3
 
-DATA holds train, val and test_2016_flickr with the endings .en, .de and .fr, packed or not. The first takes less than a
-minute on a GPU. With `--teachers` models of both directions translate the training set, each differently, and the
-final model learns from all of it (data diversification, Nguyen et al. 2020). Everything was chosen on val.
+DATA holds train, val and test_2016_flickr with the endings .en, .de and .fr, packed or not. CONFIG was chosen on val
+(docs/log.md) and trains in 21 s on an H200 once its kernels are compiled. With `--teachers` models of both directions
+translate the training set, each differently, and the final model learns from all of it (data diversification, Nguyen
+et al. 2020); its settings are not tuned yet.
 """
 
 from dataclasses import replace
