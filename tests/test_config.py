@@ -30,6 +30,7 @@ def test_the_defaults_are_the_papers_base_model():
             "max_positions": 1024,
             "norm": "post",
             "activation": "relu",
+            "biases": False,
             "tie": "all",
             "dropout": 0.1,
             "attention_dropout": 0.0,

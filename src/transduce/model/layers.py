@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # Triton is not everywhere
 class FeedForward(nn.Module):
     """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), or with another activation in the middle."""
 
-    def __init__(self, d_model: int, d_ff: int, activation: Literal["relu", "gelu", "swiglu"], dropout: float):
+    def __init__(self, d_model: int, d_ff: int, activation: Literal["relu", "gelu", "silu", "swiglu"], dropout: float):
         super().__init__()
         self.activation, self.dropout = activation, nn.Dropout(dropout)
         # SwiGLU (Shazeer 2020) has a second inner matrix, whose output gates the first's.
@@ -45,6 +45,8 @@ class FeedForward(nn.Module):
                 inner = functional.relu(inner)
             case "gelu":
                 inner = functional.gelu(inner)
+            case "silu":
+                inner = functional.silu(inner)
             case "swiglu":
                 inner, gate = inner.chunk(2, -1)
                 inner = functional.silu(inner) * gate
@@ -165,7 +167,7 @@ def make_attention(config: ModelConfig, depth: int) -> MultiHeadAttention:
     """Multi-head attention of the configured sizes, in a stack of so many layers."""
     d_k, d_v = config.head_widths()
     kind, dropout = config.attention, config.attention_dropout
-    return MultiHeadAttention(config.d_model, config.heads, d_k, d_v, kind, dropout, depth)
+    return MultiHeadAttention(config.d_model, config.heads, d_k, d_v, kind, dropout, depth, config.biases)
 
 
 def make_feed_forward(config: ModelConfig) -> FeedForward:
