@@ -25,6 +25,7 @@ VERBS = {
     "inspect": "Show what a data set holds, and what was dropped from its corpus and why.",
     "train": "Train a model on a data set; stop and resume at any time.",
     "average": "Average the weights of checkpoints into one model.",
+    "import": "Turn a pretrained model of another toolkit into one of ours.",
     "translate": "Translate a file, a pipe, or what you type.",
     "score": "Score translations against references, and tell whether systems differ by more than chance.",
     "presets": "List the paper's models, or print the settings of one as TOML.",
@@ -77,7 +78,13 @@ def run(argv: list[str]) -> int:
         case ["train", *rest]:
             return train(rest)
         case ["average", *rest]:
-            average(rest)
+            from transduce.doors.average import average
+
+            average(_parser("average", "RUN … [flags]", "runs/base --last 5"), rest)
+        case ["import", *rest]:
+            from transduce.doors.import_ import import_
+
+            import_(_parser("import", "SOURCE --out MODEL [flags]", "opus-mt-en-de --out models/en-de"), rest)
         case ["translate", *rest]:
             translate(rest)
         case ["score", *rest]:
@@ -184,36 +191,6 @@ def train(argv: list[str]) -> int:
     for name, text in outcome.summary:
         print(f"{name}: {text}")
     return outcome.exit_code
-
-
-def average(argv: list[str]) -> None:
-    """Find the checkpoints and write their mean."""
-    parser = _parser("average", "RUN … [flags]", "runs/base --last 5")
-    parser.add_argument("models", metavar="RUN", nargs="+", help="a run, or two and more checkpoints or models")
-    parser.add_argument("--last", metavar="N", type=int, help="the last N checkpoints of the run (default 5)")
-    parser.add_argument("--best", metavar="N", type=int, help="the N best checkpoints of the run on the dev set")
-    parser.add_argument("--by", choices=["loss", "bleu"], default="loss", help="what is best (default loss)")
-    parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default RUN/model)")
-    given, _ = parser.parse(argv)
-
-    from contextlib import nullcontext
-
-    from transduce.disk import lock
-    from transduce.training.averaging import average, choose_checkpoints
-
-    paths = [_path(model) for model in given.models]
-    if len(paths) == 1:
-        folders = choose_checkpoints(paths[0], last=given.last, best=given.best, by=given.by)
-        out = _path(given.out) if given.out else paths[0] / "model"
-    elif given.last or given.best:
-        raise UsageError("--last and --best choose among the checkpoints of one run; name one run, or no such flag")
-    elif not given.out:
-        raise UsageError("several models need a folder for their mean; give --out MODEL")
-    else:
-        folders, out = paths, _path(given.out)
-    with lock(paths[0], "a training is writing this run; wait for it to end") if len(paths) == 1 else nullcontext():
-        average(folders, out)
-    print(f"{out}: the mean of {', '.join(folder.name for folder in folders)}")
 
 
 def translate(argv: list[str]) -> None:

@@ -21,7 +21,9 @@ from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
+HIDDEN = "\ufdd0"  # is in no text: a subword with it is never split into, and read without it
 _LINE_END = "\n"
+_TAG = re.compile(r"\s*(>>\S+<<)")
 TABLE_WORDS = 300_000  # a table of words takes in no more: it bounds the memory
 
 
@@ -105,10 +107,13 @@ class Subwords:
         self._inner = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._inner.override_normalizer_spec(add_dummy_prefix=False)
         self._space = [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
+        if UNKNOWN in self._space:  # a model of others may know no bytes: then this character is a space
+            self._space = []
         # A word's subwords do not depend on its neighbours where no subword reaches over a space and merges go by rank.
         # Unigram models are left out: they sum scores over a whole line, and rounding may break a tie differently.
         self.by_word = self._is_bpe() and not any(SPACE in piece[1:] for piece in self.pieces(range(len(self))))
         self._table = _Table(self) if self.by_word else None
+        self._hides = any(HIDDEN in self.processor.id_to_piece(token) for token in range(len(self)))
 
     @classmethod
     def load(cls, path: Path) -> "Subwords":
@@ -130,10 +135,13 @@ class Subwords:
 
     def _is_bpe(self) -> bool:
         """BPE's scores are ranks; those of a unigram model are logarithms of probabilities."""
-        return all(self.processor.get_score(i).is_integer() for i in range(max(0, len(self) - 100), len(self)))
+        inner = self.processor
+        return all(inner.get_score(token).is_integer() for token in range(len(self)) if not inner.is_unused(token))
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, without begin or end."""
+        if not self._space:
+            return self._encode_known(text)
         first, *rest = text.split(SPACE)
         tokens = self.processor.encode(first)
         for fragment in rest:
@@ -141,18 +149,45 @@ class Subwords:
             tokens += self._space + self._inner.encode(fragment)
         return tokens
 
+    def _encode_known(self, text: str) -> list[int]:
+        """The same of a model without bytes: what it cannot split may be a subword of the other side."""
+        tokens = self.processor.encode(text)
+        if UNKNOWN not in tokens:
+            return tokens
+        pieces = self.processor.encode(text, out_type=str)
+        return [token if token != UNKNOWN else self._find(piece) for token, piece in zip(tokens, pieces)]
+
+    def _find(self, piece: str) -> int:
+        token = self.processor.piece_to_id(piece)
+        return self.processor.piece_to_id(hide(piece)) if token == UNKNOWN else token
+
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of token ids; begin, end and padding are left out."""
-        return self.processor.decode([int(token) for token in tokens])
+        text = self.processor.decode([int(token) for token in tokens])
+        return text.replace(HIDDEN, "") if self._hides else text
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """The subwords of token ids, as a person can read them."""
-        return [self.processor.id_to_piece(int(token)) for token in tokens]
+        return [self.processor.id_to_piece(int(token)).replace(HIDDEN, "") for token in tokens]
+
+    def find_tag(self, text: str) -> str:
+        """The tag that a text begins with and that this model knows as one subword, such as >>de<<; or nothing."""
+        found = _TAG.match(text)
+        known = found and self.processor.piece_to_id(SPACE + found[1]) != UNKNOWN
+        return found[1] if found and known else ""
+
+    def numbers_like(self, other: "Subwords") -> bool:
+        """Whether another model has the same subwords with the same numbers, however it splits a text into them."""
+        return other is self or self.pieces(range(len(self))) == other.pieces(range(len(other)))
 
     def encode_piece(self, piece: str) -> list[int]:
         """The token ids of a subword of another model, with its space before it if it has one."""
         text = piece.replace(SPACE, " ")
         return self.processor.encode(text[1:]) if text.startswith(" ") else self._inner.encode(text)
+
+    def encode_words(self, words: list[str]) -> list[list[int]]:
+        """The token ids of words without white space."""
+        return self.processor.encode(words, num_threads=1) if self._space else list(map(self._encode_known, words))
 
     def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encode many lines into one row of tokens, each line closed by END, and the lines' lengths."""
@@ -162,6 +197,11 @@ class Subwords:
         encoded = [[*self.encode(line), END] for line in lines]
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         return np.array([token for tokens in encoded for token in tokens], np.int32), lengths
+
+
+def hide(piece: str) -> str:
+    """A subword in a form that no text is split into."""
+    return (SPACE if piece.startswith(SPACE) else "") + HIDDEN + piece.removeprefix(SPACE)
 
 
 def find_subwords(path: Path) -> dict[str, Path]:
@@ -228,7 +268,7 @@ class _Table:
     def add(self, words: list[str]) -> None:
         if not words:
             return
-        encoded = self.subwords.processor.encode(words, num_threads=1)
+        encoded = self.subwords.encode_words(words)
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum()))
         starts = len(self.tokens) + np.cumsum(lengths) - lengths

@@ -1,0 +1,36 @@
+"""The arguments of `transduce average`."""
+
+from pathlib import Path
+
+from transduce.errors import UsageError
+from transduce.flags import Parser
+
+
+def average(parser: Parser, argv: list[str]) -> None:
+    """Find the checkpoints and write their mean."""
+    parser.add_argument("models", metavar="RUN", nargs="+", help="a run, or two and more checkpoints or models")
+    parser.add_argument("--last", metavar="N", type=int, help="the last N checkpoints of the run (default 5)")
+    parser.add_argument("--best", metavar="N", type=int, help="the N best checkpoints of the run on the dev set")
+    parser.add_argument("--by", choices=["loss", "bleu"], default="loss", help="what is best (default loss)")
+    parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default RUN/model)")
+    given, _ = parser.parse(argv)
+
+    from contextlib import nullcontext
+
+    from transduce.disk import lock
+    from transduce.training.averaging import average as average_checkpoints
+    from transduce.training.averaging import choose_checkpoints
+
+    paths = [Path(model) for model in given.models]
+    if len(paths) == 1:
+        folders = choose_checkpoints(paths[0], last=given.last, best=given.best, by=given.by)
+        out = Path(given.out) if given.out else paths[0] / "model"
+    elif given.last or given.best:
+        raise UsageError("--last and --best choose among the checkpoints of one run; name one run, or no such flag")
+    elif not given.out:
+        raise UsageError("several models need a folder for their mean; give --out MODEL")
+    else:
+        folders, out = paths, Path(given.out)
+    with lock(paths[0], "a training is writing this run; wait for it to end") if len(paths) == 1 else nullcontext():
+        average_checkpoints(folders, out)
+    print(f"{out}: the mean of {', '.join(folder.name for folder in folders)}")

@@ -1,0 +1,131 @@
+"""Vocabularies of other toolkits as ours: their numbers become ours, and a SentencePiece model knows them by those.
+
+Ours begin with padding, unknown, begin and end. All other tokens follow in their own order. A side's SentencePiece model
+is rewritten with the whole vocabulary as its pieces: those that this side never splits a text into are marked as unused,
+so that two models may share one vocabulary and each splits as before.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from transduce.errors import DataError
+from transduce.text.pieces import (
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    Piece,
+    PieceModel,
+    write_pieces,
+)
+from transduce.text.subwords import BEGIN as BEGIN_ID
+from transduce.text.subwords import END as END_ID
+from transduce.text.subwords import PAD as PAD_ID
+from transduce.text.subwords import SPACE, Subwords, hide
+from transduce.text.subwords import UNKNOWN as UNKNOWN_ID
+
+NEVER = -1000.0  # on a logit: a token that does not exist; its probability is 0, and nothing becomes infinite
+NOWHERE = -1  # a row that the other toolkit does not have
+_TAG = re.compile(r">>.+<<")
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A vocabulary as another toolkit numbers it."""
+
+    tokens: Sequence[str]
+    unknown: int
+    end: int
+    pad: int | None = None
+    begin: int | None = None
+    """the token that a decoder is given first; none: it is given zeros"""
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Which of the other toolkit's rows is each of ours, and which tokens may never be said."""
+
+    rows: list[int]
+    never: list[int]
+    names: list[str]
+
+    def take(self, weight: Tensor) -> Tensor:
+        """A matrix, or a vector, in our order."""
+        rows = torch.tensor(self.rows)
+        taken = weight[rows.clamp(min=0)].clone()
+        taken[rows == NOWHERE] = 0
+        return taken
+
+    def bias(self, bias: Tensor | None) -> Tensor:
+        """The bias of the logits, by which tokens that were added here are never said."""
+        taken = torch.zeros(len(self.rows)) if bias is None else self.take(bias.flatten())
+        taken[self.never] = NEVER
+        return taken
+
+
+def number_tokens(foreign: Foreign, models: Sequence[PieceModel]) -> Numbering:
+    """Our numbers for a vocabulary, and for the pieces of its SentencePiece models that it does not have."""
+    special = {foreign.pad, foreign.unknown, foreign.end}
+    others = [row for row in range(len(foreign.tokens)) if row not in {*special, foreign.begin}]
+    names = [_symbol(foreign.tokens[row]) for row in others]
+    known = {*names, *(foreign.tokens[row] for row in {*special, foreign.begin} if row is not None)}
+    # What a model splits off and the vocabulary does not know is unknown: it has that row.
+    pieces = (piece for model in models for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL))
+    added = list(dict.fromkeys(piece.text for piece in pieces if piece.text not in known))
+    never = [BEGIN_ID] if foreign.begin in (None, *special) else []
+    never += [PAD_ID] if foreign.pad in (None, foreign.unknown, foreign.end) else []
+    specials = [_free(name, {*names, *added}) for name in ("<pad>", "<unk>", "<s>", "</s>")]
+    rows = [NOWHERE if row is None else row for row in (foreign.pad, foreign.unknown, foreign.begin, foreign.end)]
+    size = len(specials) + len(others)
+    return Numbering(
+        [*rows, *others, *[foreign.unknown] * len(added)],
+        [*never, *range(size, size + len(added))],
+        [*specials, *names, *added],
+    )
+
+
+def make_subwords(numbering: Numbering, model: PieceModel) -> Subwords:
+    """Subwords that split a text as the model does, into our numbers."""
+    known = {piece.text: piece for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL)}
+    pieces = [known.get(name) or _unused(name, model) for name in numbering.names]
+    for number, kind in ((PAD_ID, CONTROL), (UNKNOWN_ID, UNKNOWN), (BEGIN_ID, CONTROL), (END_ID, CONTROL)):
+        pieces[number] = Piece(numbering.names[number], 0.0, kind)
+    written = write_pieces(model, pieces, (UNKNOWN_ID, BEGIN_ID, END_ID, PAD_ID))
+    try:
+        return Subwords(written)
+    except RuntimeError as error:
+        raise DataError(f"SentencePiece refuses the vocabulary ({error})") from error
+
+
+def join_subwords(numbering: Numbering, models: dict[str, PieceModel]) -> dict[str, Subwords]:
+    """The subwords of both sides of one vocabulary; one object where both split alike."""
+    source = make_subwords(numbering, models["source"])
+    target = make_subwords(numbering, models["target"])
+    return {"source": source, "target": source if source.model == target.model else target}
+
+
+def _symbol(token: str) -> str:
+    """Language tags such as >>de<< stand before the text, as words of their own."""
+    return SPACE + token if _TAG.fullmatch(token) else token
+
+
+def _unused(name: str, model: PieceModel) -> Piece:
+    """A piece that this side never splits into; except tags, which it does not know and which are never split."""
+    if name.startswith(SPACE) and _TAG.fullmatch(name[1:]):
+        # Scores are negative: with 0 a tag is the best way to split its text. BPE has symbols of its own for this.
+        return Piece(name, 0.0, USER_DEFINED if model.is_bpe else NORMAL)
+    if model.is_bpe:  # which merges unused pieces too and takes them apart later, but not always into the same parts
+        name = hide(name)
+    return Piece(name, 0.0, UNUSED)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, or one like it that nothing else has."""
+    while name in taken:
+        name = f"{name[:-1]}_>"
+    return name
