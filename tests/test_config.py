@@ -29,6 +29,7 @@ def test_the_defaults_are_the_papers_base_model():
             "positions": "sinusoidal",
             "max_positions": 1024,
             "norm": "post",
+            "norm_epsilon": 1e-5,
             "activation": "relu",
             "biases": False,
             "tie": "all",

@@ -42,6 +42,8 @@ class ModelConfig(Settings):
     """longest sentence learned positions can hold; the other kinds do not use it"""
     norm: Literal["post", "pre"] = "post"
     """layer norm after each sub-layer's sum, as in the paper, or before the sub-layer"""
+    norm_epsilon: float = 1e-5
+    """added to the variance inside every layer norm"""
     activation: Literal["relu", "gelu", "silu", "swiglu"] = "relu"
     """inside the feed-forward networks (equation 2); swiglu has a third matrix"""
     biases: bool = False
@@ -87,6 +89,7 @@ class ModelConfig(Settings):
         yield from self.at_least(1, "vocabulary", "source_vocabulary", "layers", "encoder_layers", "decoder_layers")
         yield from self.at_least(1, "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions")
         yield from self.fraction("dropout", "attention_dropout", "feed_forward_dropout")
+        yield from self.above(0, "norm_epsilon")
         if self.d_model < 1 or self.heads < 1:
             return
         shared = None in (self.d_k, self.d_v)  # the heads share d_model

@@ -35,6 +35,7 @@ VALUES = st.fixed_dictionaries(
         "positions": st.sampled_from(["sinusoidal", "learned", "rotary"]),
         "max_positions": st.integers(1, 9),
         "norm": st.sampled_from(["post", "pre"]),
+        "norm_epsilon": st.sampled_from([1e-6, 1e-5, 0.1]),
         "activation": st.sampled_from(["relu", "gelu", "silu", "swiglu"]),
         "biases": st.booleans(),
         "tie": st.sampled_from(["all", "output", "none"]),

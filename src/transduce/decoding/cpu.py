@@ -72,6 +72,7 @@ class CpuEngine:
             activation=ACTIVATIONS[config.activation],
             precision=PRECISIONS[precision],
             scale=d_k**-0.5 if config.attention == "scaled" else 1.0,
+            epsilon=config.norm_epsilon,
         )
         tensors = [_plain(tensor) for tensor in _tensors(model)]
         addresses = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transduce.flags import Parser
 
-KINDS = ("huggingface",)
+KINDS = ("huggingface", "marian", "fairseq")
 
 
 def import_(parser: Parser, argv: list[str]) -> None:
@@ -15,12 +15,22 @@ def import_(parser: Parser, argv: list[str]) -> None:
     parser.add_argument(
         "--languages", metavar="CODE", nargs=2, help="source and target, where SOURCE does not say them: en de"
     )
+    parser.add_argument(
+        "--vocabularies", metavar="FILE", nargs="+", default=[], help="of source and target, where SOURCE names none"
+    )
+    parser.add_argument(
+        "--pieces", metavar="FILE", nargs="+", default=[], help="SentencePiece models of source and target, likewise"
+    )
     given, _ = parser.parse(argv)
+    for name in ("vocabularies", "pieces"):
+        if len(getattr(given, name)) > 2:
+            parser.error(f"--{name} takes one file for both sides, or one for each")
 
     from transduce.interop.importing import Order, import_model
 
     languages = tuple(given.languages) if given.languages else None
-    found = import_model(Order(Path(given.source), Path(given.out), given.kind, languages))
+    files = (tuple(map(Path, given.vocabularies)), tuple(map(Path, given.pieces)))
+    found = import_model(Order(Path(given.source), Path(given.out), given.kind, languages, *files))
     model = found.config.model
     pair = f", {found.languages[0]} → {found.languages[1]}" if found.languages else ""
     print(f"{given.out}: {model.parameters():,} parameters, {model.vocabulary:,} subwords{pair}")

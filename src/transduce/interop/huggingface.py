@@ -16,7 +16,7 @@ from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.checkpoint import as_tensors, read_checkpoint
 from transduce.interop.rewrite import Draft, Embeddings, Imported, Tensors, make_config
-from transduce.interop.vocabulary import Foreign, join_subwords, make_subwords, number_tokens
+from transduce.interop.vocabulary import Foreign, number_sides
 from transduce.model.positions import sinusoids
 from transduce.model.saved import read_tensors
 from transduce.text.pieces import read_pieces
@@ -40,18 +40,13 @@ def read_marian(folder: Path) -> Imported:
     target_foreign = _foreign(folder, target_tokens, config, tokenizer, pad, begin)
     if separate:
         source_tokens = _read_tokens(folder / "vocab.json", embeddings.source)
-        source = number_tokens(_foreign(folder, source_tokens, config, tokenizer, pad, begin), [models["source"]])
-        target = number_tokens(target_foreign, [models["target"]])
-        subwords = {
-            "source": make_subwords(source, models["source"]),
-            "target": make_subwords(target, models["target"]),
-        }
+        source_foreign = _foreign(folder, source_tokens, config, tokenizer, pad, begin)
     else:
-        source = target = number_tokens(target_foreign, list(models.values()))
-        subwords = join_subwords(target, models)
+        source_foreign = target_foreign
+    numberings, subwords = number_sides({"source": source_foreign, "target": target_foreign}, models)
 
     draft = Draft()
-    sizes = draft.embeddings(embeddings, source, target)
+    sizes = draft.embeddings(embeddings, numberings["source"], numberings["target"])
     for stack, layers in (("encoder", config["encoder_layers"]), ("decoder", config["decoder_layers"])):
         for number in range(layers):
             _layer(draft, tensors, stack, number)

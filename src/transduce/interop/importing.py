@@ -8,7 +8,7 @@ from transduce.errors import DataError, UsageError
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
 
-Kind = Literal["huggingface"]
+Kind = Literal["huggingface", "marian", "fairseq"]
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,18 @@ class Order:
     """how it was saved; none: found by its files"""
     languages: tuple[str, str] | None = None
     """source and target, where the model does not say them"""
+    vocabularies: tuple[Path, ...] = ()
+    """of source and target or one for both, where the model does not name them"""
+    pieces: tuple[Path, ...] = ()
+    """the SentencePiece models of source and target, or one for both, where they are not the vocabularies"""
 
 
 def import_model(order: Order) -> Imported:
     """Read a model of another toolkit and write it as ours, all or nothing."""
-    if order.out.exists() and any(order.out.iterdir()):
+    if order.out.exists() and (not order.out.is_dir() or any(order.out.iterdir())):
         raise DataError(f"{order.out}: is there already; remove it, or name another folder")
     kind = order.kind or detect(order.source)
-    found = read(order.source, kind)
+    found = read(order, kind)
     if order.languages:
         found = replace(found, languages=order.languages)
     about: dict[str, Any] = {
@@ -47,17 +51,28 @@ def detect(source: Path) -> Kind:
         raise DataError(f"{source}: does not exist")
     if source.is_dir() and (source / "config.json").exists():
         return "huggingface"
-    raise DataError(
-        f"{source}: not a model of a kind that is known; say which with --kind: {', '.join(get_args(Kind))}"
-    )
+    if source.suffix == ".npz":
+        return "marian"
+    if source.is_file() and source.suffix == ".pt":
+        return "fairseq"
+    known = ", ".join(get_args(Kind))
+    raise DataError(f"{source}: not a model of a kind that is known; say which with --kind: {known}")
 
 
-def read(source: Path, kind: str) -> Imported:
+def read(order: Order, kind: str) -> Imported:
     """Read a model of a kind."""
     match kind:
         case "huggingface":
             from transduce.interop.huggingface import read_marian
 
-            return read_marian(source)
+            return read_marian(order.source)
+        case "marian":
+            from transduce.interop.marian import read_npz
+
+            return read_npz(order.source, order.vocabularies, order.pieces)
+        case "fairseq":
+            from transduce.interop.fairseq import read_fairseq
+
+            return read_fairseq(order.source, order.vocabularies, order.pieces)
         case _:
             raise UsageError(f"--kind {kind} is not known; use {', '.join(get_args(Kind))}")

@@ -6,6 +6,7 @@ everything that reads or writes them has that order too. Embeddings that are not
 by it.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -55,7 +56,7 @@ class Tensors:
 
     def __init__(self, tensors: Mapping[str, Tensor], origin: str):
         self.origin = origin
-        self._tensors = {name: tensor for name, tensor in tensors.items()}
+        self._tensors = dict(tensors)
         self._used: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -134,6 +135,10 @@ class Draft:
         separate = None if source is target else len(source.rows)
         return {"tie": tie, "vocabulary": len(target.rows), "source_vocabulary": separate}
 
+    def positions(self, source: Tensor, target: Tensor) -> None:
+        """Tables of positions, where they are learned or ours cannot be computed: then they are kept as learned ones."""
+        self.weights |= {"source_positions.weight": source, "target_positions.weight": target}
+
     def finish(self, model: ModelConfig, order: Order, origin: str) -> dict[str, Tensor]:
         """All weights, with positions in our order; any that do not fit the settings are named."""
         if order == "halves" and model.positions == "sinusoidal":
@@ -143,6 +148,18 @@ class Draft:
         with torch.device("meta"):
             check_weights(Transformer(model), self.weights, origin)
         return {name: weight.contiguous() for name, weight in self.weights.items()}
+
+
+def timed_positions(count: int, d_model: int, first: int = 0) -> Tensor:
+    """Sines, then cosines, of frequencies from 1 to exactly 1/10000, as tensor2tensor computed them and others after it.
+
+    Those of the paper's equation end a step before.
+    """
+    half = d_model // 2
+    angles = torch.arange(first, first + count).double()[:, None] * torch.exp(
+        torch.arange(half).double() * -(math.log(10_000) / (half - 1))
+    )
+    return torch.cat((angles.sin(), angles.cos()), 1).float()
 
 
 def _reorder(name: str, weight: Tensor, places: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ so that two models may share one vocabulary and each splits as before.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from transduce.text.pieces import (
     USER_DEFINED,
     Piece,
     PieceModel,
+    read_pieces,
     write_pieces,
 )
 from transduce.text.subwords import BEGIN as BEGIN_ID
@@ -107,6 +109,38 @@ def join_subwords(numbering: Numbering, models: dict[str, PieceModel]) -> dict[s
     source = make_subwords(numbering, models["source"])
     target = make_subwords(numbering, models["target"])
     return {"source": source, "target": source if source.model == target.model else target}
+
+
+def number_sides(
+    foreign: dict[str, Foreign], models: dict[str, PieceModel]
+) -> tuple[dict[str, Numbering], dict[str, Subwords]]:
+    """The numbers and the subwords of both sides; one numbering where they have the same vocabulary."""
+    if foreign["source"] == foreign["target"]:
+        numbering = number_tokens(foreign["target"], list(models.values()))
+        return dict.fromkeys(foreign, numbering), join_subwords(numbering, models)
+    numberings = {side: number_tokens(foreign[side], [models[side]]) for side in foreign}
+    return numberings, {side: make_subwords(numberings[side], models[side]) for side in foreign}
+
+
+def read_models(files: Sequence[Path]) -> dict[str, PieceModel]:
+    """The SentencePiece models of source and target, or one for both."""
+    models: dict[str, PieceModel] = {}
+    for side, file in (("source", files[0]), ("target", files[-1])):
+        try:
+            models[side] = read_pieces(file.read_bytes(), str(file))
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read ({error.strerror})") from error
+    return models
+
+
+def check_rows(origin: str, source: Tensor, target: Tensor, numberings: dict[str, Numbering]) -> None:
+    """Refuse embeddings that are more or fewer than the tokens of their vocabulary."""
+    for side, embedding in (("source", source), ("target", target)):
+        wanted = 1 + max(numberings[side].rows)
+        if len(embedding) != wanted:
+            raise DataError(
+                f"{origin}: has {len(embedding):,} embeddings of the {side}, its vocabulary {wanted:,} tokens"
+            )
 
 
 def _symbol(token: str) -> str:

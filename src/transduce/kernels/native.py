@@ -60,6 +60,7 @@ class Sizes(ctypes.Structure):
         ),
         *((name, ctypes.c_int32) for name in ("activation", "precision")),
         ("scale", ctypes.c_float),
+        ("epsilon", ctypes.c_float),
     ]
 
 

@@ -39,8 +39,8 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(decoder_layers))
         # With norms before the sub-layers the sums themselves are never normed but here.
         pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+        self.encoder_norm = nn.LayerNorm(config.d_model, config.norm_epsilon) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model, config.norm_epsilon) if pre else nn.Identity()
         self._sinusoids: Tensor | None = None
         self.reset_parameters()
 

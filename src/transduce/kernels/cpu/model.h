@@ -14,6 +14,7 @@ struct Sizes {
     Follow activation;
     Precision precision;
     float scale;  // of the scores
+    float epsilon;  // of the norms
 };
 
 struct Attention {
@@ -62,7 +63,7 @@ class Packer {
     }
 
     Norm norm(const float* weight, const float* bias) {
-        return {copy(weight, sizes_.d_model), copy(bias, sizes_.d_model)};
+        return {copy(weight, sizes_.d_model), copy(bias, sizes_.d_model), sizes_.epsilon};
     }
 
    private:
