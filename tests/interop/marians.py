@@ -1,4 +1,4 @@
-"""Marian models made and saved by Hugging Face's own code, with random weights and SentencePiece models learned here."""
+"""Marian models made and saved by Hugging Face's own code: random weights, SentencePiece models learned here."""
 
 import io
 import json
@@ -25,7 +25,7 @@ class Saved(NamedTuple):
     tokenizer: Any
 
 
-def texts(split: str, count: int) -> dict[str, list[str]]:
+def texts(split: numbers.Split, count: int) -> dict[str, list[str]]:
     """Sentences of the built-in corpus, English and German."""
     english, german = zip(*numbers.corpus(split, count))
     return {"source": list(english), "target": list(german)}

@@ -327,7 +327,7 @@ def _tensors(model: Transformer) -> list[Tensor]:
 
 
 def _attention(attention: MultiHeadAttention, residual: Residual) -> list[Tensor]:
-    tensors = [attention.projection, attention.output, residual.norm.weight, residual.norm.bias]
+    tensors: list[Tensor] = [attention.projection, attention.output, residual.norm.weight, residual.norm.bias]
     if attention.query_bias is not None and attention.output_bias is not None:
         keys_and_values = attention.query_bias.new_zeros(sum(attention.widths[1:]))
         tensors += [torch.cat((attention.query_bias, keys_and_values)), attention.output_bias]

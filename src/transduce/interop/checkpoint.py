@@ -1,9 +1,9 @@
 """Checkpoints that torch.save has written, read without running anything that stands in them.
 
-A checkpoint is a pickle with its tensors beside it. A pickle is a small program that may name any function of Python and
-call it. Here it is given none: tensors, ordered dictionaries and a few plain containers are built by our own code, and
-whatever else it names becomes a `StandIn`, which keeps what it is given and does nothing. So settings that were pickled
-as objects can be looked at, where torch.load(weights_only=True) would refuse the file.
+A checkpoint is a pickle with its tensors beside it. A pickle is a small program that may name any function of Python
+and call it. Here it is given none: tensors, ordered dictionaries and a few plain containers are built by our own code,
+and whatever else it names becomes a `StandIn`, which keeps what it is given and does nothing. So settings that were
+pickled as objects can be looked at, where torch.load(weights_only=True) would refuse the file.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Transformers that fairseq has trained: a .pt checkpoint, its dictionaries (dict.LANGUAGE.txt) and SentencePiece models.
+"""Transformers that fairseq has trained: a .pt checkpoint, its dictionaries (dict.en.txt) and SentencePiece models.
 
 Names of parameters and what is computed with them: fairseq/models/transformer and fairseq/modules of fairseq.
 """
@@ -12,7 +12,15 @@ from torch import Tensor
 from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.checkpoint import StandIn, as_tensors, read_checkpoint
-from transduce.interop.rewrite import Draft, Embeddings, Imported, Tensors, make_config, timed_positions
+from transduce.interop.rewrite import (
+    Draft,
+    Embeddings,
+    Imported,
+    Tensors,
+    find_activation,
+    make_config,
+    timed_positions,
+)
 from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_models
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -28,6 +36,7 @@ def read_fairseq(path: Path, dictionaries: Sequence[Path] = (), pieces: Sequence
     found = read_checkpoint(path)
     setting = _settings(path, found)
     _refuse_others(path, setting)
+    activation = find_activation(setting("activation_fn", "relu"), str(path))
     languages = tuple(setting(f"{side}_lang") for side in SIDES)
     files = list(dictionaries) or [path.with_name(f"dict.{language}.txt") for language in languages]
     if not pieces:
@@ -65,7 +74,7 @@ def read_fairseq(path: Path, dictionaries: Sequence[Path] = (), pieces: Sequence
         positions="learned",
         max_positions=known,
         norm="pre" if pre else "post",
-        activation={"swish": "silu"}.get(name := setting("activation_fn", "relu"), name),
+        activation=activation,
         biases=True,
         dropout=float(setting("dropout", 0.1)),
         attention_dropout=float(setting("attention_dropout", 0.0)),
@@ -126,8 +135,6 @@ def _refuse_others(path: Path, setting: Setting) -> None:
         for name in ("attention_heads", "ffn_embed_dim", "normalize_before", "embed_dim", "learned_pos")
         if setting(f"encoder_{name}") != setting(f"decoder_{name}")
     ]
-    if (name := setting("activation_fn", "relu")) not in ("relu", "gelu", "swish"):
-        unknown.append(f"{path}: activation_fn is {name!r}; relu, gelu and swish are known")
     if setting("encoder_attention_heads") is None:
         unknown.append(f"{path}: its settings have no encoder_attention_heads; it is no Transformer of fairseq")
     if unknown:

@@ -1,4 +1,4 @@
-"""Marian models as Hugging Face saves them, such as the OPUS-MT pairs: a folder with config.json, weights and SentencePiece.
+"""Marian models as Hugging Face saves them, such as the OPUS-MT pairs: a folder of settings, weights and pieces.
 
 config.json, model.safetensors (or pytorch_model.bin), source.spm, target.spm, vocab.json,
 target_vocab.json where each side has its own, tokenizer_config.json, generation_config.json
@@ -7,7 +7,7 @@ target_vocab.json where each side has its own, tokenizer_config.json, generation
 import json
 import re
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,13 +15,12 @@ from torch import Tensor
 from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.checkpoint import as_tensors, read_checkpoint
-from transduce.interop.rewrite import Draft, Embeddings, Imported, Tensors, make_config
+from transduce.interop.rewrite import Draft, Embeddings, Imported, Tensors, find_activation, make_config
 from transduce.interop.vocabulary import Foreign, number_sides
 from transduce.model.positions import sinusoids
 from transduce.model.saved import read_tensors
 from transduce.text.pieces import read_pieces
 
-Activation = Literal["relu", "gelu", "silu", "swiglu"]
 SIDES = ("source", "target")
 
 
@@ -59,7 +58,7 @@ def read_marian(folder: Path) -> Imported:
         d_model=config["d_model"],
         d_ff=config["encoder_ffn_dim"],
         heads=config["encoder_attention_heads"],
-        activation=_activation(folder, config.get("activation_function", "gelu")),
+        activation=find_activation(config.get("activation_function", "gelu"), str(folder / "config.json")),
         biases=True,
         dropout=config.get("dropout", 0.1),
         attention_dropout=config.get("attention_dropout", 0.0),
@@ -91,9 +90,10 @@ def _embeddings(tensors: Tensors, config: dict[str, Any]) -> Embeddings:
         target = output if source is None or config.get("tie_word_embeddings", True) else None
     if source is None or target is None:
         raise DataError(f"{tensors.origin}: its weights have no embeddings; it is no MarianMTModel")
-    tied = config.get("tie_word_embeddings", True) or output is None
+    if output is None or config.get("tie_word_embeddings", True):
+        output = target
     bias = tensors.find("final_logits_bias")
-    return Embeddings(source, target, target if tied else output, bias, bool(config.get("scale_embedding")))
+    return Embeddings(source, target, output, bias, bool(config.get("scale_embedding")))
 
 
 def _foreign(
@@ -145,16 +145,6 @@ def _refuse_others(folder: Path, config: dict[str, Any]) -> None:
     ]
     if problems:
         raise DataError("\n".join(problems))
-
-
-def _activation(folder: Path, name: str) -> Activation:
-    ours = {"swish": "silu"}.get(name, name)
-    for known in get_args(Activation):
-        if ours == known and known != "swiglu":
-            return known
-    raise DataError(
-        f"{folder / 'config.json'}: activation_function {name!r} is not known; relu, gelu, silu and swish are"
-    )
 
 
 def _languages(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> tuple[str, str] | None:

@@ -112,10 +112,8 @@ def _vocabularies(
 
 def _foreign(file: Path, model: PieceModel) -> Foreign:
     """A vocabulary: the pieces of a SentencePiece model by their own numbers, or a list of tokens and numbers."""
-    if file.suffix in (".spm", ".model"):
-        tokens = [piece.text for piece in model.pieces]
-    else:
-        tokens = read_tokens(file)
+    listed = file.suffix not in (".spm", ".model")
+    tokens = read_tokens(file) if listed else [piece.text for piece in model.pieces]
     missing = [name for name in ("</s>", "<unk>") if name not in tokens]
     if missing:
         raise DataError(f"{file}: has no {' and no '.join(missing)}; it is no vocabulary of Marian")

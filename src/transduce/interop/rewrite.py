@@ -1,9 +1,9 @@
 """Weights of other toolkits rewritten as ours, exactly: what they compute stays what it was.
 
-Three things differ, and each is a change of the weights alone. A bias of the keys cancels in the softmax, and one of the
-values passes through W^O. Positions with all sines before all cosines are ours with the dimensions in another order, if
-everything that reads or writes them has that order too. Embeddings that are not multiplied by sqrt(d_model) are divided
-by it.
+Several things differ, and each is a change of the weights alone. A bias of the keys cancels in the softmax, and one of
+the values passes through W^O. Positions with all sines before all cosines are ours with the dimensions in another
+order, if everything that reads or writes them has that order too; with other frequencies they are kept as learned
+ones. Embeddings that are not multiplied by sqrt(d_model) are divided by it.
 """
 
 import math
@@ -21,6 +21,7 @@ from transduce.model.saved import check_weights
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import Subwords
 
+Activation = Literal["relu", "gelu", "silu"]
 Order = Literal["turns", "halves"]  # of sines and cosines: taking turns, as in the paper, or all sines first
 
 
@@ -136,7 +137,7 @@ class Draft:
         return {"tie": tie, "vocabulary": len(target.rows), "source_vocabulary": separate}
 
     def positions(self, source: Tensor, target: Tensor) -> None:
-        """Tables of positions, where they are learned or ours cannot be computed: then they are kept as learned ones."""
+        """Tables of positions, where they are learned or not the paper's: both are kept as learned ones."""
         self.weights |= {"source_positions.weight": source, "target_positions.weight": target}
 
     def finish(self, model: ModelConfig, order: Order, origin: str) -> dict[str, Tensor]:
@@ -151,7 +152,7 @@ class Draft:
 
 
 def timed_positions(count: int, d_model: int, first: int = 0) -> Tensor:
-    """Sines, then cosines, of frequencies from 1 to exactly 1/10000, as tensor2tensor computed them and others after it.
+    """Sines, then cosines, of frequencies from 1 to exactly 1/10000, as tensor2tensor and others after it have them.
 
     Those of the paper's equation end a step before.
     """
@@ -170,6 +171,17 @@ def _reorder(name: str, weight: Tensor, places: Tensor) -> Tensor:
     # Products that write the sums; norms and their biases have no other axis.
     writes = part in ("output", "output_bias") or module == "outer" or weight.ndim == 1
     return weight.index_select(0 if writes else 1, places)
+
+
+def find_activation(name: str, origin: str) -> Activation:
+    """Our name of an activation."""
+    match name:
+        case "relu" | "gelu" | "silu":
+            return name
+        case "swish":
+            return "silu"
+        case _:
+            raise DataError(f"{origin}: the activation {name!r} is not known; relu, gelu, silu and swish are")
 
 
 def make_config(model: ModelConfig, beam: int | None = None, alpha: float | None = None) -> Config:

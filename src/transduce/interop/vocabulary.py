@@ -1,8 +1,9 @@
 """Vocabularies of other toolkits as ours: their numbers become ours, and a SentencePiece model knows them by those.
 
-Ours begin with padding, unknown, begin and end. All other tokens follow in their own order. A side's SentencePiece model
-is rewritten with the whole vocabulary as its pieces: those that this side never splits a text into are marked as unused,
-so that two models may share one vocabulary and each splits as before.
+Ours begin with padding, unknown, begin and end. All other tokens follow in their own order. A side's SentencePiece
+model is rewritten with the whole vocabulary as its pieces: those that this side never splits a text into are marked as
+unused, so that two models may share one vocabulary and each splits as before. Pieces that the vocabulary lacks stand
+behind it and are unknown.
 """
 
 import re
@@ -27,8 +28,8 @@ from transduce.text.pieces import (
 )
 from transduce.text.subwords import BEGIN as BEGIN_ID
 from transduce.text.subwords import END as END_ID
+from transduce.text.subwords import LAST, SPACE, Subwords, hide
 from transduce.text.subwords import PAD as PAD_ID
-from transduce.text.subwords import SPACE, Subwords, hide
 from transduce.text.subwords import UNKNOWN as UNKNOWN_ID
 
 NEVER = -1000.0  # on a logit: a token that does not exist; its probability is 0, and nothing becomes infinite
@@ -55,6 +56,8 @@ class Numbering:
     rows: list[int]
     never: list[int]
     names: list[str]
+    unknown: list[str]
+    """what a text is split into, but is no token"""
 
     def take(self, weight: Tensor) -> Tensor:
         """A matrix, or a vector, in our order."""
@@ -76,25 +79,23 @@ def number_tokens(foreign: Foreign, models: Sequence[PieceModel]) -> Numbering:
     others = [row for row in range(len(foreign.tokens)) if row not in {*special, foreign.begin}]
     names = [_symbol(foreign.tokens[row]) for row in others]
     known = {*names, *(foreign.tokens[row] for row in {*special, foreign.begin} if row is not None)}
-    # What a model splits off and the vocabulary does not know is unknown: it has that row.
+    # What a model splits off and the vocabulary does not know is unknown: it stands behind the vocabulary.
     pieces = (piece for model in models for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL))
     added = list(dict.fromkeys(piece.text for piece in pieces if piece.text not in known))
     never = [BEGIN_ID] if foreign.begin in (None, *special) else []
     never += [PAD_ID] if foreign.pad in (None, foreign.unknown, foreign.end) else []
     specials = [_free(name, {*names, *added}) for name in ("<pad>", "<unk>", "<s>", "</s>")]
     rows = [NOWHERE if row is None else row for row in (foreign.pad, foreign.unknown, foreign.begin, foreign.end)]
-    size = len(specials) + len(others)
-    return Numbering(
-        [*rows, *others, *[foreign.unknown] * len(added)],
-        [*never, *range(size, size + len(added))],
-        [*specials, *names, *added],
-    )
+    return Numbering([*rows, *others], never, [*specials, *names], added)
 
 
 def make_subwords(numbering: Numbering, model: PieceModel) -> Subwords:
     """Subwords that split a text as the model does, into our numbers."""
     known = {piece.text: piece for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL)}
-    pieces = [known.get(name) or _unused(name, model) for name in numbering.names]
+    names = [*numbering.names, LAST, *numbering.unknown] if numbering.unknown else numbering.names
+    pieces = [known.get(name) or _unused(name, model) for name in names]
+    if numbering.unknown:
+        pieces[len(numbering.names)] = Piece(LAST, 0.0, CONTROL)
     for number, kind in ((PAD_ID, CONTROL), (UNKNOWN_ID, UNKNOWN), (BEGIN_ID, CONTROL), (END_ID, CONTROL)):
         pieces[number] = Piece(numbering.names[number], 0.0, kind)
     written = write_pieces(model, pieces, (UNKNOWN_ID, BEGIN_ID, END_ID, PAD_ID))

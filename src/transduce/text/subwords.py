@@ -21,6 +21,7 @@ from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
+LAST = "<last>"  # behind it stand subwords that a text is split into, but that the vocabulary does not have
 HIDDEN = "\ufdd0"  # is in no text: a subword with it is never split into, and read without it
 _LINE_END = "\n"
 _TAG = re.compile(r"\s*(>>\S+<<)")
@@ -103,6 +104,8 @@ class Subwords:
     def __init__(self, model: bytes):
         self.model = model
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        last = self.processor.piece_to_id(LAST)
+        self._size = self.processor.get_piece_size() if last == UNKNOWN else last
         # A twin that does not put a space before the text, for what follows a literal U+2581.
         self._inner = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._inner.override_normalizer_spec(add_dummy_prefix=False)
@@ -131,7 +134,7 @@ class Subwords:
         return found
 
     def __len__(self) -> int:
-        return self.processor.get_piece_size()
+        return self._size
 
     def _is_bpe(self) -> bool:
         """BPE's scores are ranks; those of a unigram model are logarithms of probabilities."""
@@ -147,15 +150,22 @@ class Subwords:
         for fragment in rest:
             # SentencePiece takes this character for a space; spelled in its bytes it remains itself.
             tokens += self._space + self._inner.encode(fragment)
-        return tokens
+        return self._known(tokens)
 
     def _encode_known(self, text: str) -> list[int]:
         """The same of a model without bytes: what it cannot split may be a subword of the other side."""
         tokens = self.processor.encode(text)
-        if UNKNOWN not in tokens:
-            return tokens
-        pieces = self.processor.encode(text, out_type=str)
-        return [token if token != UNKNOWN else self._find(piece) for token, piece in zip(tokens, pieces)]
+        if UNKNOWN in tokens:
+            pieces = self.processor.encode(text, out_type=str)
+            tokens = [token if token != UNKNOWN else self._find(piece) for token, piece in zip(tokens, pieces)]
+        return self._known(tokens)
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        return (
+            tokens
+            if self._size == self.processor.get_piece_size()
+            else [token if token < self._size else UNKNOWN for token in tokens]
+        )
 
     def _find(self, piece: str) -> int:
         token = self.processor.piece_to_id(piece)
@@ -183,11 +193,12 @@ class Subwords:
     def encode_piece(self, piece: str) -> list[int]:
         """The token ids of a subword of another model, with its space before it if it has one."""
         text = piece.replace(SPACE, " ")
-        return self.processor.encode(text[1:]) if text.startswith(" ") else self._inner.encode(text)
+        return self._known(self.processor.encode(text[1:]) if text.startswith(" ") else self._inner.encode(text))
 
     def encode_words(self, words: list[str]) -> list[list[int]]:
         """The token ids of words without white space."""
-        return self.processor.encode(words, num_threads=1) if self._space else list(map(self._encode_known, words))
+        whole = self._space and self._size == self.processor.get_piece_size()
+        return self.processor.encode(words, num_threads=1) if whole else list(map(self.encode, words))
 
     def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encode many lines into one row of tokens, each line closed by END, and the lines' lengths."""
