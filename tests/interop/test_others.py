@@ -1,4 +1,4 @@
-"""Models that Marian and fairseq have made and saved (fixtures/make.py): what they answered is what ours answer."""
+"""Models that Marian, fairseq and JoeyNMT have made and saved (fixtures/make.py): ours answer what they answered."""
 
 import json
 import shutil
@@ -18,15 +18,16 @@ from transduce.interop.marian import read_tokens
 from transduce.model.saved import load_model
 
 FIXTURES = Path(__file__).parent / "fixtures"
-NAMES = ["marian-post", "marian-pre", "fairseq-post", "fairseq-pre", "fairseq-learned"]
+NAMES = ["marian-post", "marian-pre", "fairseq-post", "fairseq-pre", "fairseq-learned", "joeynmt-post", "joeynmt-pre"]
 
 
 def order(name: str, out: Path) -> Order:
-    """As a person orders it: Marian's settings name its vocabularies, fairseq's do not name SentencePiece."""
+    """As a person orders it: Marian's settings name its vocabularies, the others' name no SentencePiece model."""
     folder = FIXTURES / name
     if name.startswith("marian"):
         return Order(folder / "model.npz", out)
-    return Order(folder / "checkpoint.pt", out, pieces=tuple(sorted(folder.glob("*.model"))))
+    file = "checkpoint.pt" if name.startswith("fairseq") else "best.ckpt"
+    return Order(folder / file, out, pieces=tuple(sorted(folder.glob("*.model"))))
 
 
 def expected(name: str) -> dict[str, Any]:
@@ -75,6 +76,8 @@ def test_what_each_becomes(tmp_path: Path):
         "fairseq-post": ("all", "post", "relu", 1e-5, 1024),
         "fairseq-pre": ("output", "pre", "gelu", 1e-5, 1024),
         "fairseq-learned": ("none", "post", "relu", 1e-5, 64),
+        "joeynmt-post": ("all", "post", "relu", 1e-6, 1024),
+        "joeynmt-pre": ("none", "pre", "silu", 1e-6, 1024),
     }
 
 
@@ -174,3 +177,31 @@ def test_damaged_dictionaries_are_named_by_line(tmp_path: Path):
     base = order("fairseq-post", tmp_path / "ours")
     with pytest.raises(DataError, match=r"dict\.txt:2: wanted a token and its count, found 'b'"):
         import_model(Order(base.source, base.out, pieces=base.pieces, vocabularies=(tmp_path / "dict.txt",)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("layer_norm: post", "other: post"), "does not say layer_norm: pre or post"),
+        (("num_heads: 2", "num_heads: 4"), "num_heads is 2 and 4; our model has one for both stacks"),
+        (("num_layers: 2", "alpha: 0.5"), "alpha is 0.5; our residual connections have no factor"),
+        (("activation: relu", "activation: tanh"), "activation is relu and tanh"),
+    ],
+)
+def test_other_models_of_joeynmt_are_refused(tmp_path: Path, change: tuple[str, str], message: str):
+    shutil.copytree(FIXTURES / "joeynmt-post", tmp_path / "changed")
+    config = tmp_path / "changed" / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(
+        text.replace(*change) if "layer_norm" in change[0] else text.replace(*change, 1), encoding="utf-8"
+    )
+    pieces = (tmp_path / "changed" / "joint.model",)
+    with pytest.raises(DataError) as caught:
+        import_model(Order(tmp_path / "changed" / "best.ckpt", tmp_path / "ours", pieces=pieces))
+    assert message in str(caught.value)
+
+
+def test_opennmt_is_refused_with_the_reason(tmp_path: Path):
+    torch.save({"model": {}, "generator": {}, "vocab": {}, "opt": None}, tmp_path / "x.pt")
+    with pytest.raises(DataError, match="OpenNMT-py, which cannot be imported: its sources have no end token"):
+        import_model(Order(tmp_path / "x.pt", tmp_path / "ours", pieces=(tmp_path / "x.model",)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transduce.flags import Parser
 
-KINDS = ("huggingface", "marian", "fairseq")
+KINDS = ("huggingface", "marian", "fairseq", "joeynmt")
 
 
 def import_(parser: Parser, argv: list[str]) -> None:

@@ -8,7 +8,7 @@ from transduce.errors import DataError, UsageError
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
 
-Kind = Literal["huggingface", "marian", "fairseq"]
+Kind = Literal["huggingface", "marian", "fairseq", "joeynmt"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ def detect(source: Path) -> Kind:
         return "marian"
     if source.is_file() and source.suffix == ".pt":
         return "fairseq"
+    if source.is_file() and source.suffix == ".ckpt":
+        return "joeynmt"
     known = ", ".join(get_args(Kind))
     raise DataError(f"{source}: not a model of a kind that is known; say which with --kind: {known}")
 
@@ -74,5 +76,9 @@ def read(order: Order, kind: str) -> Imported:
             from transduce.interop.fairseq import read_fairseq
 
             return read_fairseq(order.source, order.vocabularies, order.pieces)
+        case "joeynmt":
+            from transduce.interop.joeynmt import read_joeynmt
+
+            return read_joeynmt(order.source, order.vocabularies, order.pieces)
         case _:
             raise UsageError(f"--kind {kind} is not known; use {', '.join(get_args(Kind))}")
