@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import NamedTuple
 
 from transduce.errors import TransduceError, UsageError, suggest
@@ -42,6 +43,11 @@ VERBS = {
         "Average the weights of checkpoints into one model.",
         "RUN … [flags]",
         "runs/base --last 5",
+    ),
+    "import": Verb(
+        "Turn a pretrained model of another toolkit into one of ours.",
+        "SOURCE --out MODEL [flags]",
+        "opus-mt-en-de --out models/en-de",
     ),
     "translate": Verb(
         "Translate a text, a file, a pipe, or what you type.",
@@ -128,7 +134,8 @@ def run(argv: list[str]) -> int:
         case [name, *rest] if verb := VERBS.get(name):
             from transduce.flags import Parser
 
-            door = getattr(import_module(f"transduce.doors.{verb.home or name}"), name)
+            function = f"{name}_" if iskeyword(name) else name
+            door = getattr(import_module(f"transduce.doors.{verb.home or function}"), function)
             example = f"transduce {name} {verb.example}"
             return door(Parser(name, summary=verb.summary, usage=verb.usage, example=example), rest) or 0
         case [wrong, *_]:

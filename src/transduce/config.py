@@ -42,8 +42,12 @@ class ModelConfig(Settings):
     """longest sentence learned positions can hold; the other kinds do not use it"""
     norm: Literal["post", "pre"] = "post"
     """layer norm after each sub-layer's sum, as in the paper, or before the sub-layer"""
-    activation: Literal["relu", "gelu", "swiglu"] = "relu"
+    norm_epsilon: float = 1e-5
+    """added to the variance inside every layer norm"""
+    activation: Literal["relu", "gelu", "silu", "swiglu"] = "relu"
     """inside the feed-forward networks (equation 2); swiglu has a third matrix"""
+    biases: bool = False
+    """biases in attention and on the logits, as imported models have them; the paper's equations have none"""
     tie: Literal["all", "output", "none"] = "all"
     """which share one matrix: both embeddings and the output (section 3.4), target embedding and output, or none"""
     dropout: float = 0.1
@@ -66,8 +70,9 @@ class ModelConfig(Settings):
         """Count the model's parameters; shared matrices count once (section 3.4)."""
         d_k, d_v = self.head_widths()
         encoder_layers, decoder_layers = self.stacks()
-        # W^Q and W^K are d_model × h·d_k, W^V and W^O are d_model × h·d_v; no biases, as in the paper's equations.
+        # W^Q and W^K are d_model × h·d_k, W^V and W^O are d_model × h·d_v.
         attention = 2 * self.d_model * self.heads * (d_k + d_v) + self.heads * d_k * (self.attention == "additive")
+        attention += (self.heads * d_k + self.d_model) * self.biases
         inner = 2 * self.d_ff if self.activation == "swiglu" else self.d_ff
         feed_forward = (self.d_model + 1) * inner + (self.d_ff + 1) * self.d_model
         norm = 2 * self.d_model
@@ -76,7 +81,7 @@ class ModelConfig(Settings):
         final_norms = 2 * norm if self.norm == "pre" else 0
         source = 0 if self.tie == "all" else self.source_vocabulary or self.vocabulary
         output = self.vocabulary if self.tie == "none" else 0
-        embeddings = (self.vocabulary + source + output) * self.d_model
+        embeddings = (self.vocabulary + source + output) * self.d_model + self.vocabulary * self.biases
         positions = 2 * self.max_positions * self.d_model if self.positions == "learned" else 0
         return embeddings + positions + encoder_layers * encoder_layer + decoder_layers * decoder_layer + final_norms
 
@@ -84,6 +89,7 @@ class ModelConfig(Settings):
         yield from self.at_least(1, "vocabulary", "source_vocabulary", "layers", "encoder_layers", "decoder_layers")
         yield from self.at_least(1, "d_model", "d_ff", "heads", "d_k", "d_v", "max_positions")
         yield from self.fraction("dropout", "attention_dropout", "feed_forward_dropout")
+        yield from self.above(0, "norm_epsilon")
         if self.d_model < 1 or self.heads < 1:
             return
         shared = None in (self.d_k, self.d_v)  # the heads share d_model

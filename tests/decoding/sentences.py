@@ -20,6 +20,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "rotary, pre-norm, untied": {"positions": "rotary", "norm": "pre", "tie": "none", "activation": "swiglu"},
     "unscaled, d_k, d_v": {"attention": "unscaled", "d_k": 5, "d_v": 3, "tie": "output", "source_vocabulary": 31},
     "rotary, additive, d_k": {"positions": "rotary", "attention": "additive", "d_k": 6, "d_v": 2, "decoder_layers": 1},
+    "biases, silu": {"biases": True, "activation": "silu", "norm_epsilon": 0.1},
     "learned, pre-norm": {"positions": "learned", "max_positions": 40, "norm": "pre", "encoder_layers": 1},
 }
 

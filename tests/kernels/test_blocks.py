@@ -23,6 +23,7 @@ KINDS = {
     "pre-norm": replace(SMALL, norm="pre"),
     "GELU": replace(SMALL, activation="gelu"),
     "SwiGLU": replace(SMALL, activation="swiglu"),
+    "biases": replace(SMALL, biases=True, activation="silu"),
     "untied": replace(SMALL, tie="none"),
     "narrow heads": replace(SMALL, d_k=4, d_v=24),
     "unscaled": replace(SMALL, attention="unscaled"),

@@ -255,3 +255,10 @@ def test_room_that_was_not_used_for_longest_is_forgotten():
     large = engine.open(4, 3, 1, 1)  # alone it is more than may be kept, and is kept
     large.close()
     assert engine.open(4, 3, 1, 1) is large
+
+
+def test_models_that_graphs_cannot_hold_are_refused():
+    """Their attention is plain torch's, which looks at lengths in the middle of a step."""
+    assert GraphEngine.supports(ModelConfig())
+    assert not GraphEngine.supports(ModelConfig(attention="additive"))
+    assert not GraphEngine.supports(ModelConfig(biases=True))

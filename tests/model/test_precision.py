@@ -16,6 +16,7 @@ KINDS: list[dict[str, Any]] = [
     {},
     {"attention": "additive", "positions": "learned", "max_positions": 40},
     {"positions": "rotary", "norm": "pre", "activation": "swiglu", "tie": "none"},
+    {"biases": True, "activation": "silu"},
     {"attention": "unscaled", "d_v": 3, "attention_dropout": 0.0},
 ]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]  # with a GPU the same is held of it

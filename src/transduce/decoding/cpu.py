@@ -24,7 +24,7 @@ from transduce.text.subwords import BEGIN, END, PAD
 
 Precision = Literal["float32", "bf16", "int8"]
 PRECISIONS: dict[str, int] = {"float32": 0, "bf16": 1, "int8": 2}  # as in cpu/matrix.h
-ACTIVATIONS: dict[str, int] = {"relu": 1, "gelu": 2, "swiglu": 3}  # as in cpu/product.h
+ACTIVATIONS: dict[str, int] = {"relu": 1, "gelu": 2, "swiglu": 3, "silu": 4}  # as in cpu/product.h
 assert PAD == 0  # as in cpu/hypotheses.h
 MOST_INPUTS = 1 << 16  # of a product: sums of so many products of integers fit 32 bits
 
@@ -68,9 +68,11 @@ class CpuEngine:
             d_v=d_v,
             pre_norm=config.norm == "pre",
             rotary=config.positions == "rotary",
+            biases=config.biases,
             activation=ACTIVATIONS[config.activation],
             precision=PRECISIONS[precision],
             scale=d_k**-0.5 if config.attention == "scaled" else 1.0,
+            epsilon=config.norm_epsilon,
         )
         tensors = [_plain(tensor) for tensor in _tensors(model)]
         addresses = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
@@ -308,6 +310,8 @@ def _tensors(model: Transformer) -> list[Tensor]:
     source = model.embedding if config.tie == "all" else model.source_embedding
     output = model.output if config.tie == "none" else model.embedding
     tensors = [source.weight, model.embedding.weight, output.weight]
+    if model.output_bias is not None:
+        tensors.append(model.output_bias)
     if config.norm == "pre":
         tensors += [*model.encoder_norm.parameters(), *model.decoder_norm.parameters()]
     for layer in model.encoder:
@@ -323,7 +327,11 @@ def _tensors(model: Transformer) -> list[Tensor]:
 
 
 def _attention(attention: MultiHeadAttention, residual: Residual) -> list[Tensor]:
-    return [attention.projection, attention.output, residual.norm.weight, residual.norm.bias]
+    tensors: list[Tensor] = [attention.projection, attention.output, residual.norm.weight, residual.norm.bias]
+    if attention.query_bias is not None and attention.output_bias is not None:
+        keys_and_values = attention.query_bias.new_zeros(sum(attention.widths[1:]))
+        tensors += [torch.cat((attention.query_bias, keys_and_values)), attention.output_bias]
+    return tensors
 
 
 def _feed_forward(layer: FeedForward, residual: Residual) -> list[Tensor]:

@@ -206,7 +206,10 @@ class Translator:
             return len(self.subwords["source"].encode(self._normal(text)))
 
         one = bool(request.prefix or request.require)
-        pieces, layout = lay_out(request.text, count, longest, "never" if one else options.split, options.split_over)
+        tag = self.subwords["source"].find_tag(request.text)  # which language is wanted is told with each sentence
+        text = request.text.lstrip().removeprefix(tag).lstrip(" ") if tag else request.text
+        pieces, layout = lay_out(text, count, longest, "never" if one else options.split, options.split_over)
+        pieces = [f"{tag} {piece}" for piece in pieces] if tag else pieces
         if one and len(pieces) > 1:
             raise DataError(
                 f"{name}: has {len(pieces):,} lines, and a prefix or a required phrase is for one sentence; "

@@ -54,9 +54,13 @@ class Sizes(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("vocabulary", "source_vocabulary", "encoder_layers", "decoder_layers")),
-        *((name, ctypes.c_int32) for name in ("d_model", "d_ff", "heads", "d_k", "d_v", "pre_norm", "rotary")),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("d_model", "d_ff", "heads", "d_k", "d_v", "pre_norm", "rotary", "biases")
+        ),
         *((name, ctypes.c_int32) for name in ("activation", "precision")),
         ("scale", ctypes.c_float),
+        ("epsilon", ctypes.c_float),
     ]
 
 

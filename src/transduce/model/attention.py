@@ -257,6 +257,7 @@ class MultiHeadAttention(nn.Module):
         kind: Literal["scaled", "unscaled", "additive"] = "scaled",
         dropout: float = 0.0,
         depth: int = 1,
+        biases: bool = False,
     ):
         super().__init__()
         self.heads, self.widths, self.dropout = heads, (heads * d_k, heads * d_k, heads * d_v), dropout
@@ -264,6 +265,10 @@ class MultiHeadAttention(nn.Module):
         # W^Q, W^K and W^V of all heads, one below the other: self-attention multiplies by all three at once.
         self.projection = nn.Parameter(torch.empty(sum(self.widths), d_model))
         self.output = nn.Parameter(torch.empty(d_model, heads * d_v))
+        # A bias of the keys would add the same to all scores of a query, and one of the values would only pass through
+        # W^O, for the weights add up to 1: so these two are all that biases can do.
+        self.query_bias = nn.Parameter(torch.empty(heads * d_k)) if biases else None
+        self.output_bias = nn.Parameter(torch.empty(d_model)) if biases else None
         self.score = Score(kind, heads, d_k)
         self.reset_parameters()
 
@@ -278,6 +283,9 @@ class MultiHeadAttention(nn.Module):
             nn.init.xavier_uniform_(weight, gain)
         if self.score.additive is not None:
             nn.init.xavier_uniform_(self.score.additive)
+        for bias in (self.query_bias, self.output_bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
 
     def forward(
         self,
@@ -304,15 +312,17 @@ class MultiHeadAttention(nn.Module):
 
     def fits_kernels(self) -> bool:
         """Whether our own kernels know this kind."""
-        return self.score.additive is None and max(self.widths) <= MOST_WIDTH * self.heads
+        return self.score.additive is None and self.query_bias is None and max(self.widths) <= MOST_WIDTH * self.heads
 
     def project(self, x: Float[Tensor, "tokens d_model"]) -> list[Float[Tensor, "tokens heads d"]]:
         """Queries, keys and values of the same tokens."""
-        return [self._split(part) for part in functional.linear(x, self.projection).split(self.widths, -1)]
+        query, key, value = functional.linear(x, self.projection).split(self.widths, -1)
+        query = query if self.query_bias is None else query + self.query_bias
+        return [self._split(part) for part in (query, key, value)]
 
     def project_query(self, x: Float[Tensor, "query d_model"]) -> Float[Tensor, "query heads d_k"]:
         """Queries alone."""
-        return self._split(functional.linear(x, self.projection[: self.widths[0]]))
+        return self._split(functional.linear(x, self.projection[: self.widths[0]], self.query_bias))
 
     def project_memory(self, memory: Float[Tensor, "key d_model"]) -> list[Float[Tensor, "key heads d"]]:
         """Keys and values of what is attended to."""
@@ -321,7 +331,7 @@ class MultiHeadAttention(nn.Module):
 
     def combine(self, heads: Float[Tensor, "query heads d_v"]) -> Float[Tensor, "query d_model"]:
         """W^O over the concatenated heads."""
-        return functional.linear(heads.flatten(-2), self.output)
+        return functional.linear(heads.flatten(-2), self.output, self.output_bias)
 
     def _split(self, x: Float[Tensor, "tokens width"]) -> Float[Tensor, "tokens heads d"]:
         return x.unflatten(-1, (self.heads, -1))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # Triton is not everywhere
 class FeedForward(nn.Module):
     """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), or with another activation in the middle."""
 
-    def __init__(self, d_model: int, d_ff: int, activation: Literal["relu", "gelu", "swiglu"], dropout: float):
+    def __init__(self, d_model: int, d_ff: int, activation: Literal["relu", "gelu", "silu", "swiglu"], dropout: float):
         super().__init__()
         self.activation, self.dropout = activation, nn.Dropout(dropout)
         # SwiGLU (Shazeer 2020) has a second inner matrix, whose output gates the first's.
@@ -45,6 +45,8 @@ class FeedForward(nn.Module):
                 inner = functional.relu(inner)
             case "gelu":
                 inner = functional.gelu(inner)
+            case "silu":
+                inner = functional.silu(inner)
             case "swiglu":
                 inner, gate = inner.chunk(2, -1)
                 inner = functional.silu(inner) * gate
@@ -54,9 +56,9 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))) (section 3.1), or with the norm before the sub-layer."""
 
-    def __init__(self, d_model: int, dropout: float, norm: Literal["post", "pre"]):
+    def __init__(self, d_model: int, dropout: float, norm: Literal["post", "pre"], epsilon: float = 1e-5):
         super().__init__()
-        self.norm, self.dropout, self.pre = nn.LayerNorm(d_model), nn.Dropout(dropout), norm == "pre"
+        self.norm, self.dropout, self.pre = nn.LayerNorm(d_model, epsilon), nn.Dropout(dropout), norm == "pre"
 
     def forward(
         self, x: Float[Tensor, "tokens d_model"], sublayer: Callable[[Tensor], Tensor]
@@ -79,9 +81,9 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.self_attention = make_attention(config, config.stacks()[0])
-        self.self_residual = Residual(config.d_model, config.dropout, config.norm)
+        self.self_residual = make_residual(config)
         self.feed_forward = make_feed_forward(config)
-        self.feed_forward_residual = Residual(config.d_model, config.dropout, config.norm)
+        self.feed_forward_residual = make_residual(config)
 
     def forward(
         self, x: Float[Tensor, "source d_model"], spans: Spans, turn: Tensor | None, weights: list[Weights] | None
@@ -96,11 +98,11 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.self_attention = make_attention(config, config.stacks()[1])
-        self.self_residual = Residual(config.d_model, config.dropout, config.norm)
+        self.self_residual = make_residual(config)
         self.cross_attention = make_attention(config, config.stacks()[1])
-        self.cross_residual = Residual(config.d_model, config.dropout, config.norm)
+        self.cross_residual = make_residual(config)
         self.feed_forward = make_feed_forward(config)
-        self.feed_forward_residual = Residual(config.d_model, config.dropout, config.norm)
+        self.feed_forward_residual = make_residual(config)
 
     def forward(
         self,
@@ -165,7 +167,12 @@ def make_attention(config: ModelConfig, depth: int) -> MultiHeadAttention:
     """Multi-head attention of the configured sizes, in a stack of so many layers."""
     d_k, d_v = config.head_widths()
     kind, dropout = config.attention, config.attention_dropout
-    return MultiHeadAttention(config.d_model, config.heads, d_k, d_v, kind, dropout, depth)
+    return MultiHeadAttention(config.d_model, config.heads, d_k, d_v, kind, dropout, depth, config.biases)
+
+
+def make_residual(config: ModelConfig) -> Residual:
+    """A residual connection and its norm, as configured."""
+    return Residual(config.d_model, config.dropout, config.norm, config.norm_epsilon)
 
 
 def make_feed_forward(config: ModelConfig) -> FeedForward:

@@ -30,6 +30,7 @@ class Transformer(nn.Module):
             self.source_embedding = nn.Embedding(config.source_vocabulary or config.vocabulary, config.d_model)
         if config.tie == "none":
             self.output = nn.Linear(config.d_model, config.vocabulary, bias=False)
+        self.output_bias = nn.Parameter(torch.empty(config.vocabulary)) if config.biases else None
         if config.positions == "learned":
             self.source_positions = nn.Embedding(config.max_positions, config.d_model)
             self.target_positions = nn.Embedding(config.max_positions, config.d_model)
@@ -38,8 +39,8 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(decoder_layers))
         # With norms before the sub-layers the sums themselves are never normed but here.
         pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
+        self.encoder_norm = nn.LayerNorm(config.d_model, config.norm_epsilon) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model, config.norm_epsilon) if pre else nn.Identity()
         self._sinusoids: Tensor | None = None
         self.reset_parameters()
 
@@ -55,6 +56,8 @@ class Transformer(nn.Module):
                 module.reset_parameters()
         if self.config.tie == "none":
             nn.init.xavier_uniform_(self.output.weight)
+        if self.output_bias is not None:
+            nn.init.zeros_(self.output_bias)
 
     def encode(
         self,
@@ -198,7 +201,7 @@ class Transformer(nn.Module):
 
     def project(self, states: Float[Tensor, "target d_model"]) -> Float[Tensor, "target vocabulary"]:
         """The pre-softmax linear transformation (section 3.4)."""
-        return functional.linear(states, self.output_weight)
+        return functional.linear(states, self.output_weight, self.output_bias)
 
     @property
     def output_weight(self) -> Tensor:

@@ -21,7 +21,10 @@ from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
+LAST = "<last>"  # behind it stand subwords that a text is split into, but that the vocabulary does not have
+HIDDEN = "\ufdd0"  # is in no text: a subword with it is never split into, and read without it
 _LINE_END = "\n"
+_TAG = re.compile(r"\s*(>>\S+<<)")
 TABLE_WORDS = 300_000  # a table of words takes in no more: it bounds the memory
 
 
@@ -121,15 +124,20 @@ class Subwords:
     def __init__(self, model: bytes):
         self.model = model
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        last = self.processor.piece_to_id(LAST)
+        self._size = self.processor.get_piece_size() if last == UNKNOWN else last
         # A twin that does not put a space before the text, for what follows a literal U+2581.
         self._inner = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._inner.override_normalizer_spec(add_dummy_prefix=False)
         self._space = [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
+        if UNKNOWN in self._space:  # a model of others may know no bytes: then this character is a space
+            self._space = []
         # A word's subwords do not depend on its neighbours where no subword reaches over a space and merges go by rank.
         # Unigram models are left out: they sum scores over a whole line, and rounding may break a tie differently.
         self.kind = self._find_kind()
         self.by_word = self.kind != "unigram" and not any(SPACE in piece[1:] for piece in self.pieces(range(len(self))))
         self._table = _Table(self) if self.by_word else None
+        self._hides = any(HIDDEN in self.processor.id_to_piece(token) for token in range(len(self)))
 
     @classmethod
     def load(cls, path: Path) -> "Subwords":
@@ -147,7 +155,7 @@ class Subwords:
         return found
 
     def __len__(self) -> int:
-        return self.processor.get_piece_size()
+        return self._size
 
     def _find_kind(self) -> Literal["bpe", "unigram", "word"]:
         """What kind of model this is, which SentencePiece does not tell.
@@ -158,30 +166,68 @@ class Subwords:
         own = [piece for piece in self.pieces(range(len(self))) if not re.fullmatch("<.*>", piece)]
         if len(own) == len(self) - 4 and all(piece.startswith(SPACE) and len(piece) > 1 for piece in own):
             return "word"
-        ranks = all(self.processor.get_score(i).is_integer() for i in range(max(0, len(self) - 100), len(self)))
+        inner = self.processor
+        ranks = all(inner.get_score(token).is_integer() for token in range(len(self)) if not inner.is_unused(token))
         return "bpe" if ranks else "unigram"
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, without begin or end."""
+        if not self._space:
+            return self._encode_known(text)
         first, *rest = text.split(SPACE)
         tokens = self.processor.encode(first)
         for fragment in rest:
             # SentencePiece takes this character for a space; spelled in its bytes it remains itself.
             tokens += self._space + self._inner.encode(fragment)
-        return tokens
+        return self._known(tokens)
+
+    def _encode_known(self, text: str) -> list[int]:
+        """The same of a model without bytes: what it cannot split may be a subword of the other side."""
+        tokens = self.processor.encode(text)
+        if UNKNOWN in tokens:
+            pieces = self.processor.encode(text, out_type=str)
+            tokens = [token if token != UNKNOWN else self._find(piece) for token, piece in zip(tokens, pieces)]
+        return self._known(tokens)
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        return (
+            tokens
+            if self._size == self.processor.get_piece_size()
+            else [token if token < self._size else UNKNOWN for token in tokens]
+        )
+
+    def _find(self, piece: str) -> int:
+        token = self.processor.piece_to_id(piece)
+        return self.processor.piece_to_id(hide(piece)) if token == UNKNOWN else token
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of token ids; begin, end and padding are left out."""
-        return self.processor.decode([int(token) for token in tokens])
+        text = self.processor.decode([int(token) for token in tokens])
+        return text.replace(HIDDEN, "") if self._hides else text
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """The subwords of token ids, as a person can read them."""
-        return [self.processor.id_to_piece(int(token)) for token in tokens]
+        return [self.processor.id_to_piece(int(token)).replace(HIDDEN, "") for token in tokens]
+
+    def find_tag(self, text: str) -> str:
+        """The tag that a text begins with and that this model knows as one subword, such as >>de<<; or nothing."""
+        found = _TAG.match(text)
+        known = found and self.processor.piece_to_id(SPACE + found[1]) != UNKNOWN
+        return found[1] if found and known else ""
+
+    def numbers_like(self, other: "Subwords") -> bool:
+        """Whether another model has the same subwords with the same numbers, however it splits a text into them."""
+        return other is self or self.pieces(range(len(self))) == other.pieces(range(len(other)))
 
     def encode_piece(self, piece: str) -> list[int]:
         """The token ids of a subword of another model, with its space before it if it has one."""
         text = piece.replace(SPACE, " ")
-        return self.processor.encode(text[1:]) if text.startswith(" ") else self._inner.encode(text)
+        return self._known(self.processor.encode(text[1:]) if text.startswith(" ") else self._inner.encode(text))
+
+    def encode_words(self, words: list[str]) -> list[list[int]]:
+        """The token ids of words without white space."""
+        whole = self._space and self._size == self.processor.get_piece_size()
+        return self.processor.encode(words, num_threads=1) if whole else list(map(self.encode, words))
 
     def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encode many lines into one row of tokens, each line closed by END, and the lines' lengths."""
@@ -191,6 +237,11 @@ class Subwords:
         encoded = [[*self.encode(line), END] for line in lines]
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         return np.array([token for tokens in encoded for token in tokens], np.int32), lengths
+
+
+def hide(piece: str) -> str:
+    """A subword in a form that no text is split into."""
+    return (SPACE if piece.startswith(SPACE) else "") + HIDDEN + piece.removeprefix(SPACE)
 
 
 def find_subwords(path: Path) -> dict[str, Path]:
@@ -257,7 +308,7 @@ class _Table:
     def add(self, words: list[str]) -> None:
         if not words:
             return
-        encoded = self.subwords.processor.encode(words, num_threads=1)
+        encoded = self.subwords.encode_words(words)
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum()))
         starts = len(self.tokens) + np.cumsum(lengths) - lengths

@@ -101,7 +101,7 @@ def run_training(request: Request) -> Outcome:
 def fit_to_data(config: Config, data: DataSet) -> Config:
     """The settings with the data set's vocabulary; what does not fit the data is refused."""
     subwords = data.subwords
-    joint = subwords["source"] is subwords["target"]
+    joint = subwords["source"].numbers_like(subwords["target"])
     if not joint and config.model.tie == "all":
         raise ConfigError(
             f'{data.folder}: its two sides have subwords of their own, and model.tie = "all" shares one matrix; '

@@ -14,7 +14,12 @@ from transduce.model.transformer import Transformer
 from transduce.text.subwords import END, Subwords
 
 # Which side's subwords the rows of a matrix stand for.
-_ROWS = {"embedding.weight": "target", "source_embedding.weight": "source", "output.weight": "target"}
+_ROWS = {
+    "embedding.weight": "target",
+    "source_embedding.weight": "source",
+    "output.weight": "target",
+    "output_bias": "target",
+}
 
 
 @dataclass(frozen=True)

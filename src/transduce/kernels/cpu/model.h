@@ -10,10 +10,11 @@ namespace transduce {
 struct Sizes {
     int32_t vocabulary, source_vocabulary, encoder_layers, decoder_layers;
     int32_t d_model, d_ff, heads, d_k, d_v;
-    int32_t pre_norm, rotary;
+    int32_t pre_norm, rotary, biases;
     Follow activation;
     Precision precision;
     float scale;  // of the scores
+    float epsilon;  // of the norms
 };
 
 struct Attention {
@@ -62,7 +63,7 @@ class Packer {
     }
 
     Norm norm(const float* weight, const float* bias) {
-        return {copy(weight, sizes_.d_model), copy(bias, sizes_.d_model)};
+        return {copy(weight, sizes_.d_model), copy(bias, sizes_.d_model), sizes_.epsilon};
     }
 
    private:
@@ -117,8 +118,8 @@ struct Engine {
     Norm encoder_norm{}, decoder_norm{};  // only with norms before the sub-layers
     Matrix output;
 
-    // tensors: source embedding, target embedding, output; with norms before the sub-layers the weight and bias of the
-    // encoder's last norm and of the decoder's; then each layer's, in the order of `add`.
+    // tensors: source embedding, target embedding, output, with biases the output's; with norms before the sub-layers the
+    // weight and bias of the encoder's last norm and of the decoder's; then each layer's, in the order of `add`.
     Engine(const Sizes& given, const float* const* tensors)
         : sizes(given), source_embedding(tensors[0]), target_embedding(tensors[1]) {
         encoder.resize(sizes.encoder_layers);
@@ -133,44 +134,47 @@ struct Engine {
    private:
     void add(Packer& packer, const float* const* next) {
         const float* output_weights = *next++;
+        const float* output_bias = sizes.biases ? *next++ : nullptr;
+        const int attention = sizes.biases ? 6 : 4, encoder_count = attention + 6, decoder_count = 2 * attention + 6;
         if (sizes.pre_norm) {
             encoder_norm = packer.norm(next[0], next[1]);
             decoder_norm = packer.norm(next[2], next[3]);
             next += 4;
         }
         const float* const* encoder_tensors = next;
-        next += 10 * encoder.size();
+        next += encoder_count * encoder.size();
         const float* const* decoder_tensors = next;
         for (DecoderLayer& layer : decoder) {
             add_attention(packer, layer.self, next, false);
-            add_attention(packer, layer.cross, next + 4, true);
-            add_feed_forward(packer, layer.feed_forward, next + 8);
-            next += 14;
+            add_attention(packer, layer.cross, next + attention, true);
+            add_feed_forward(packer, layer.feed_forward, next + 2 * attention);
+            next += decoder_count;
         }
-        output = packer.matrix(output_weights, sizes.vocabulary, sizes.d_model);
+        output = packer.matrix(output_weights, sizes.vocabulary, sizes.d_model, output_bias);
         // What is read only when a sentence begins.
         for (EncoderLayer& layer : encoder) {
             add_attention(packer, layer.self, encoder_tensors, false);
-            add_feed_forward(packer, layer.feed_forward, encoder_tensors + 4);
-            encoder_tensors += 10;
+            add_feed_forward(packer, layer.feed_forward, encoder_tensors + attention);
+            encoder_tensors += encoder_count;
         }
         for (DecoderLayer& layer : decoder) {
             const int width = sizes.heads * sizes.d_k;
-            const float* projection = decoder_tensors[4];
+            const float* projection = decoder_tensors[attention];
             layer.cross.key_value = packer.matrix(projection + static_cast<int64_t>(width) * sizes.d_model,
                                                   width + sizes.heads * sizes.d_v, sizes.d_model);
-            decoder_tensors += 14;
+            decoder_tensors += decoder_count;
         }
     }
 
-    // projection, output, norm weight, norm bias
+    // projection, output, norm weight, norm bias; with biases those of queries, keys and values together and the output's
     void add_attention(Packer& packer, Attention& attention, const float* const* tensors, bool cross) {
         const int width = sizes.heads * sizes.d_k, values = sizes.heads * sizes.d_v;
+        const float* bias = sizes.biases ? tensors[4] : nullptr;  // only that of the queries is not zero
         if (cross)
-            attention.query = packer.matrix(tensors[0], width, sizes.d_model);
+            attention.query = packer.matrix(tensors[0], width, sizes.d_model, bias);
         else
-            attention.query_key_value = packer.matrix(tensors[0], 2 * width + values, sizes.d_model);
-        attention.output = packer.matrix(tensors[1], sizes.d_model, values);
+            attention.query_key_value = packer.matrix(tensors[0], 2 * width + values, sizes.d_model, bias);
+        attention.output = packer.matrix(tensors[1], sizes.d_model, values, sizes.biases ? tensors[5] : nullptr);
         attention.norm = packer.norm(tensors[2], tensors[3]);
     }
 

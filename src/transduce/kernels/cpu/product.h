@@ -23,7 +23,7 @@ struct Summary {
     float largest, sum;
 };
 
-enum class Follow { NOTHING, RELU, GELU, SWIGLU };
+enum class Follow { NOTHING, RELU, GELU, SWIGLU, SILU };
 
 struct Outputs {
     float* values;  // (rows, stride); whole panels are written
@@ -214,6 +214,9 @@ __attribute__((noinline)) void finish(const Sum (*sums)[VECTORS], int rows, cons
                 break;
             case Follow::GELU:
                 for (Floats& result : results) result = gelu(result);
+                break;
+            case Follow::SILU:
+                for (Floats& result : results) result = silu(result);
                 break;
             case Follow::SWIGLU:  // two vectors become one
                 for (int vector = 0; vector < VECTORS; vector += 2)

@@ -8,6 +8,7 @@ namespace transduce {
 struct Norm {
     const float* weight;
     const float* bias;
+    float epsilon;
 };
 
 // Embeddings times sqrt(d_model), plus the position's vector if there is one (sections 3.4, 3.5).
@@ -32,7 +33,7 @@ inline void normalise(const float* row, const Norm& norm, int width, float* resu
     }
     float square = sum_of(squares);
     for (; place < width; ++place) square += (row[place] - mean) * (row[place] - mean);
-    const float factor = 1.0f / std::sqrt(square / static_cast<float>(width) + 1e-5f);
+    const float factor = 1.0f / std::sqrt(square / static_cast<float>(width) + norm.epsilon);
     for (place = 0; place + LANES <= width; place += LANES) {
         const Floats distance = (load(row + place) - mean) * factor;
         store(result + place, fma(distance, load(norm.weight + place), load(norm.bias + place)));

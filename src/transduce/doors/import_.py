@@ -1,0 +1,36 @@
+"""The arguments of `transduce import`."""
+
+from pathlib import Path
+
+from transduce.flags import Parser
+
+KINDS = ("huggingface", "marian", "fairseq", "joeynmt")
+
+
+def import_(parser: Parser, argv: list[str]) -> None:
+    """Read the arguments, import, and say what was found."""
+    parser.add_argument("source", metavar="SOURCE", help="the other toolkit's model: its folder or file")
+    parser.add_argument("--out", metavar="MODEL", required=True, help="folder of the new model")
+    parser.add_argument("--kind", choices=KINDS, help="how SOURCE was saved (default: found by its files)")
+    parser.add_argument(
+        "--languages", metavar="CODE", nargs=2, help="source and target, where SOURCE does not say them: en de"
+    )
+    parser.add_argument(
+        "--vocabularies", metavar="FILE", nargs="+", default=[], help="of source and target, where SOURCE names none"
+    )
+    parser.add_argument(
+        "--pieces", metavar="FILE", nargs="+", default=[], help="SentencePiece models of source and target, likewise"
+    )
+    given, _ = parser.parse(argv)
+    for name in ("vocabularies", "pieces"):
+        if len(getattr(given, name)) > 2:
+            parser.error(f"--{name} takes one file for both sides, or one for each")
+
+    from transduce.interop.importing import Order, import_model
+
+    languages = tuple(given.languages) if given.languages else None
+    files = (tuple(map(Path, given.vocabularies)), tuple(map(Path, given.pieces)))
+    found = import_model(Order(Path(given.source), Path(given.out), given.kind, languages, *files))
+    model = found.config.model
+    pair = f", {found.languages[0]} → {found.languages[1]}" if found.languages else ""
+    print(f"{given.out}: {model.parameters():,} parameters, {model.vocabulary:,} subwords{pair}")

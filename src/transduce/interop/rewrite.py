@@ -1,0 +1,191 @@
+"""Weights of other toolkits rewritten as ours, exactly: what they compute stays what it was.
+
+Several things differ, and each is a change of the weights alone. A bias of the keys cancels in the softmax, and one of
+the values passes through W^O. Positions with all sines before all cosines are ours with the dimensions in another
+order, if everything that reads or writes them has that order too; with other frequencies they are kept as learned
+ones. Embeddings that are not multiplied by sqrt(d_model) are divided by it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.config import Config, ModelConfig, SearchConfig
+from transduce.errors import DataError
+from transduce.interop.vocabulary import Numbering
+from transduce.model.saved import check_weights
+from transduce.model.transformer import Transformer
+from transduce.text.subwords import Subwords
+
+Activation = Literal["relu", "gelu", "silu"]
+Order = Literal["turns", "halves"]  # of sines and cosines: taking turns, as in the paper, or all sines first
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model of another toolkit, ready to be saved as ours."""
+
+    config: Config
+    weights: dict[str, Tensor]
+    subwords: dict[str, Subwords]
+    languages: tuple[str, str] | None
+
+
+class Linear(NamedTuple):
+    """A matrix (outputs, inputs) and its bias."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+
+class Embeddings(NamedTuple):
+    """The matrices of both sides and of the output with its bias, as the other toolkit numbers them."""
+
+    source: Tensor
+    target: Tensor
+    output: Tensor
+    bias: Tensor | None = None
+    scaled: bool = True
+
+
+class Tensors:
+    """The other toolkit's tensors by their names; at the end all must have been used."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], origin: str):
+        self.origin = origin
+        self._tensors = dict(tensors)
+        self._used: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def __call__(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            raise DataError(f"{self.origin}: {name} is missing; it is not the kind of model that this importer knows")
+        self._used.add(name)
+        return self._tensors[name].detach().float()
+
+    def find(self, *names: str) -> Tensor | None:
+        """The first of these that is there; all of them count as used."""
+        found = [name for name in names if name in self._tensors]
+        self._used.update(found)
+        return self(found[0]) if found else None
+
+    def linear(self, name: str) -> Linear:
+        """NAME.weight and, if there is one, NAME.bias."""
+        return Linear(self(f"{name}.weight"), self.find(f"{name}.bias"))
+
+    def count(self, pattern: str) -> int:
+        """How many layers there are: the pattern's {} counts from 0."""
+        number = 0
+        while pattern.format(number) in self._tensors:
+            number += 1
+        return number
+
+    def refuse_unused(self) -> None:
+        """Weights that nothing was made of would be a silent difference."""
+        if left := sorted(self._tensors.keys() - self._used):
+            shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+            raise DataError(f"{self.origin}: has weights that our model has no place for: {shown}")
+
+
+class Draft:
+    """Our weights as they come together."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Tensor] = {}
+
+    def attention(self, name: str, query: Linear, key: Linear, value: Linear, output: Linear) -> None:
+        """Multi-head attention; heads lie side by side in all toolkits."""
+        own = output.weight.new_zeros(len(output.weight)) if output.bias is None else output.bias
+        passed = 0 if value.bias is None else output.weight @ value.bias
+        self.weights |= {
+            f"{name}.projection": torch.cat((query.weight, key.weight, value.weight)),
+            f"{name}.output": output.weight,
+            f"{name}.query_bias": query.weight.new_zeros(len(query.weight)) if query.bias is None else query.bias,
+            f"{name}.output_bias": own + passed,
+        }
+
+    def linear(self, name: str, linear: Linear) -> None:
+        """A product with its bias, zeros where it has none; or a norm."""
+        weight, bias = linear
+        self.weights[f"{name}.weight"] = weight
+        self.weights[f"{name}.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
+
+    def feed_forward(self, name: str, inner: Linear, outer: Linear) -> None:
+        """The two products of a feed-forward network."""
+        self.linear(f"{name}.inner", inner)
+        self.linear(f"{name}.outer", outer)
+
+    def embeddings(self, given: Embeddings, source: Numbering, target: Numbering) -> dict[str, Any]:
+        """Embeddings and output in our numbers; returns the settings that say which of them are one."""
+        share = 1.0 if given.scaled else given.source.shape[1] ** -0.5
+        own = source is target and torch.equal(given.source, given.target)
+        tied = given.scaled and (given.output is given.target or torch.equal(given.output, given.target))
+        tie = "none" if not tied else "all" if own else "output"
+        self.weights["embedding.weight"] = target.take(given.target) * share
+        if tie != "all":
+            self.weights["source_embedding.weight"] = source.take(given.source) * share
+        if tie == "none":
+            self.weights["output.weight"] = target.take(given.output)
+        self.weights["output_bias"] = target.bias(given.bias)
+        separate = None if source is target else len(source.rows)
+        return {"tie": tie, "vocabulary": len(target.rows), "source_vocabulary": separate}
+
+    def positions(self, source: Tensor, target: Tensor) -> None:
+        """Tables of positions, where they are learned or not the paper's: both are kept as learned ones."""
+        self.weights |= {"source_positions.weight": source, "target_positions.weight": target}
+
+    def finish(self, model: ModelConfig, order: Order, origin: str) -> dict[str, Tensor]:
+        """All weights, with positions in our order; any that do not fit the settings are named."""
+        if order == "halves" and model.positions == "sinusoidal":
+            half = torch.arange(model.d_model // 2)
+            places = torch.stack((half, half + model.d_model // 2), 1).flatten()  # sine, cosine, sine, …
+            self.weights = {name: _reorder(name, weight, places) for name, weight in self.weights.items()}
+        with torch.device("meta"):
+            check_weights(Transformer(model), self.weights, origin)
+        return {name: weight.contiguous() for name, weight in self.weights.items()}
+
+
+def timed_positions(count: int, d_model: int, first: int = 0) -> Tensor:
+    """Sines, then cosines, of frequencies from 1 to exactly 1/10000, as tensor2tensor and others after it have them.
+
+    Those of the paper's equation end a step before.
+    """
+    half = d_model // 2
+    angles = torch.arange(first, first + count).double()[:, None] * torch.exp(
+        torch.arange(half).double() * -(math.log(10_000) / (half - 1))
+    )
+    return torch.cat((angles.sin(), angles.cos()), 1).float()
+
+
+def _reorder(name: str, weight: Tensor, places: Tensor) -> Tensor:
+    """The weight with its d_model numbers, which it reads or writes, in another order."""
+    *_, module, part = ("", *name.split("."))
+    if name == "output_bias" or part == "query_bias" or (module, part) == ("inner", "bias"):
+        return weight  # of the vocabulary, the heads, the inner layer
+    # Products that write the sums; norms and their biases have no other axis.
+    writes = part in ("output", "output_bias") or module == "outer" or weight.ndim == 1
+    return weight.index_select(0 if writes else 1, places)
+
+
+def find_activation(name: str, origin: str) -> Activation:
+    """Our name of an activation."""
+    match name:
+        case "relu" | "gelu" | "silu":
+            return name
+        case "swish":
+            return "silu"
+        case _:
+            raise DataError(f"{origin}: the activation {name!r} is not known; relu, gelu, silu and swish are")
+
+
+def make_config(model: ModelConfig, beam: int | None = None, alpha: float | None = None) -> Config:
+    """All settings of an imported model: its own sizes, and how it was searched with."""
+    search = SearchConfig()
+    search = replace(search, beam=beam or search.beam, alpha=search.alpha if alpha is None else max(0.0, alpha))
+    return Config(model=model, search=search)

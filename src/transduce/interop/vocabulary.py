@@ -1,0 +1,166 @@
+"""Vocabularies of other toolkits as ours: their numbers become ours, and a SentencePiece model knows them by those.
+
+Ours begin with padding, unknown, begin and end. All other tokens follow in their own order. A side's SentencePiece
+model is rewritten with the whole vocabulary as its pieces: those that this side never splits a text into are marked as
+unused, so that two models may share one vocabulary and each splits as before. Pieces that the vocabulary lacks stand
+behind it and are unknown.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from transduce.errors import DataError
+from transduce.text.pieces import (
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    Piece,
+    PieceModel,
+    read_pieces,
+    write_pieces,
+)
+from transduce.text.subwords import BEGIN as BEGIN_ID
+from transduce.text.subwords import END as END_ID
+from transduce.text.subwords import LAST, SPACE, Subwords, hide
+from transduce.text.subwords import PAD as PAD_ID
+from transduce.text.subwords import UNKNOWN as UNKNOWN_ID
+
+NEVER = -1000.0  # on a logit: a token that does not exist; its probability is 0, and nothing becomes infinite
+NOWHERE = -1  # a row that the other toolkit does not have
+_TAG = re.compile(r">>.+<<")
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A vocabulary as another toolkit numbers it."""
+
+    tokens: Sequence[str]
+    unknown: int
+    end: int
+    pad: int | None = None
+    begin: int | None = None
+    """the token that a decoder is given first; none: it is given zeros"""
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Which of the other toolkit's rows is each of ours, and which tokens may never be said."""
+
+    rows: list[int]
+    never: list[int]
+    names: list[str]
+    unknown: list[str]
+    """what a text is split into, but is no token"""
+
+    def take(self, weight: Tensor) -> Tensor:
+        """A matrix, or a vector, in our order."""
+        rows = torch.tensor(self.rows)
+        taken = weight[rows.clamp(min=0)].clone()
+        taken[rows == NOWHERE] = 0
+        return taken
+
+    def bias(self, bias: Tensor | None) -> Tensor:
+        """The bias of the logits, by which tokens that were added here are never said."""
+        taken = torch.zeros(len(self.rows)) if bias is None else self.take(bias.flatten())
+        taken[self.never] = NEVER
+        return taken
+
+
+def number_tokens(foreign: Foreign, models: Sequence[PieceModel]) -> Numbering:
+    """Our numbers for a vocabulary, and for the pieces of its SentencePiece models that it does not have."""
+    special = {foreign.pad, foreign.unknown, foreign.end}
+    others = [row for row in range(len(foreign.tokens)) if row not in {*special, foreign.begin}]
+    names = [_symbol(foreign.tokens[row]) for row in others]
+    known = {*names, *(foreign.tokens[row] for row in {*special, foreign.begin} if row is not None)}
+    # What a model splits off and the vocabulary does not know is unknown: it stands behind the vocabulary.
+    pieces = (piece for model in models for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL))
+    added = list(dict.fromkeys(piece.text for piece in pieces if piece.text not in known))
+    never = [BEGIN_ID] if foreign.begin in (None, *special) else []
+    never += [PAD_ID] if foreign.pad in (None, foreign.unknown, foreign.end) else []
+    specials = [_free(name, {*names, *added}) for name in ("<pad>", "<unk>", "<s>", "</s>")]
+    rows = [NOWHERE if row is None else row for row in (foreign.pad, foreign.unknown, foreign.begin, foreign.end)]
+    return Numbering([*rows, *others], never, [*specials, *names], added)
+
+
+def make_subwords(numbering: Numbering, model: PieceModel) -> Subwords:
+    """Subwords that split a text as the model does, into our numbers."""
+    known = {piece.text: piece for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL)}
+    names = [*numbering.names, LAST, *numbering.unknown] if numbering.unknown else numbering.names
+    pieces = [known.get(name) or _unused(name, model) for name in names]
+    if numbering.unknown:
+        pieces[len(numbering.names)] = Piece(LAST, 0.0, CONTROL)
+    for number, kind in ((PAD_ID, CONTROL), (UNKNOWN_ID, UNKNOWN), (BEGIN_ID, CONTROL), (END_ID, CONTROL)):
+        pieces[number] = Piece(numbering.names[number], 0.0, kind)
+    written = write_pieces(model, pieces, (UNKNOWN_ID, BEGIN_ID, END_ID, PAD_ID))
+    try:
+        return Subwords(written)
+    except RuntimeError as error:
+        raise DataError(f"SentencePiece refuses the vocabulary ({error})") from error
+
+
+def join_subwords(numbering: Numbering, models: dict[str, PieceModel]) -> dict[str, Subwords]:
+    """The subwords of both sides of one vocabulary; one object where both split alike."""
+    source = make_subwords(numbering, models["source"])
+    target = make_subwords(numbering, models["target"])
+    return {"source": source, "target": source if source.model == target.model else target}
+
+
+def number_sides(
+    foreign: dict[str, Foreign], models: dict[str, PieceModel]
+) -> tuple[dict[str, Numbering], dict[str, Subwords]]:
+    """The numbers and the subwords of both sides; one numbering where they have the same vocabulary."""
+    if foreign["source"] == foreign["target"]:
+        numbering = number_tokens(foreign["target"], list(models.values()))
+        return dict.fromkeys(foreign, numbering), join_subwords(numbering, models)
+    numberings = {side: number_tokens(foreign[side], [models[side]]) for side in foreign}
+    return numberings, {side: make_subwords(numberings[side], models[side]) for side in foreign}
+
+
+def read_models(files: Sequence[Path]) -> dict[str, PieceModel]:
+    """The SentencePiece models of source and target, or one for both."""
+    models: dict[str, PieceModel] = {}
+    for side, file in (("source", files[0]), ("target", files[-1])):
+        try:
+            models[side] = read_pieces(file.read_bytes(), str(file))
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read ({error.strerror})") from error
+    return models
+
+
+def check_rows(origin: str, source: Tensor, target: Tensor, numberings: dict[str, Numbering]) -> None:
+    """Refuse embeddings that are more or fewer than the tokens of their vocabulary."""
+    for side, embedding in (("source", source), ("target", target)):
+        wanted = 1 + max(numberings[side].rows)
+        if len(embedding) != wanted:
+            raise DataError(
+                f"{origin}: has {len(embedding):,} embeddings of the {side}, its vocabulary {wanted:,} tokens"
+            )
+
+
+def _symbol(token: str) -> str:
+    """Language tags such as >>de<< stand before the text, as words of their own."""
+    return SPACE + token if _TAG.fullmatch(token) else token
+
+
+def _unused(name: str, model: PieceModel) -> Piece:
+    """A piece that this side never splits into; except tags, which it does not know and which are never split."""
+    if name.startswith(SPACE) and _TAG.fullmatch(name[1:]):
+        # Scores are negative: with 0 a tag is the best way to split its text. BPE has symbols of its own for this.
+        return Piece(name, 0.0, USER_DEFINED if model.is_bpe else NORMAL)
+    if model.is_bpe:  # which merges unused pieces too and takes them apart later, but not always into the same parts
+        name = hide(name)
+    return Piece(name, 0.0, UNUSED)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, or one like it that nothing else has."""
+    while name in taken:
+        name = f"{name[:-1]}_>"
+    return name

@@ -1,0 +1,140 @@
+"""SentencePiece models as lists of pieces: read, changed and written again.
+
+A model is a protocol buffer (sentencepiece_model.proto). The little of that format that is needed is written out here:
+protobuf's own library would be a dependency for it alone.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from transduce.errors import DataError
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # kinds of pieces
+UNIGRAM, BPE = 1, 2
+# Fields of a model, of a piece and of what the trainer was told.
+_PIECES, _TRAINER = 1, 2
+_TEXT, _SCORE, _KIND = 1, 2, 3
+_MODEL_TYPE, _FIRST_ID, _FIRST_NAME = 3, 40, 45  # unknown, begin, end, padding: 40 to 43, and their names 45 to 48
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class Piece(NamedTuple):
+    """A piece of text, how probable it is or when it is merged, and its kind."""
+
+    text: str
+    score: float = 0.0
+    kind: int = NORMAL
+
+
+@dataclass(frozen=True)
+class PieceModel:
+    """A model: its pieces by their numbers, and the rest of it as it was read."""
+
+    pieces: list[Piece]
+    trainer: bytes
+    rest: bytes
+
+    @property
+    def is_bpe(self) -> bool:
+        """Whether scores are ranks of merges."""
+        return {number: value for number, _, value in _fields(self.trainer)}.get(_MODEL_TYPE, UNIGRAM) == BPE
+
+
+def read_pieces(model: bytes, origin: str) -> PieceModel:
+    """Read a model as SentencePiece writes it."""
+    pieces: list[Piece] = []
+    trainer, rest = b"", b""
+    try:
+        for number, wire, value in _fields(model):
+            if number == _PIECES and isinstance(value, bytes):
+                pieces.append(_read_piece(value))
+            elif number == _TRAINER and isinstance(value, bytes):
+                trainer = value
+            else:
+                rest += _field(number, wire, value)
+    except (IndexError, ValueError, struct.error) as error:
+        raise DataError(f"{origin}: not a readable SentencePiece model ({error})") from error
+    if not pieces or not trainer:
+        raise DataError(f"{origin}: not a whole SentencePiece model")
+    return PieceModel(pieces, trainer, rest)
+
+
+def write_pieces(model: PieceModel, pieces: Sequence[Piece], specials: tuple[int, int, int, int]) -> bytes:
+    """The model with other pieces; the numbers of the special ones are those of unknown, begin, end and padding."""
+    written = b"".join(_field(_PIECES, _BYTES, _write_piece(piece)) for piece in pieces)
+    # Of a field that comes twice the last one counts.
+    trainer = model.trainer + b"".join(
+        _field(_FIRST_ID + place, _VARINT, number) + _field(_FIRST_NAME + place, _BYTES, pieces[number].text.encode())
+        for place, number in enumerate(specials)
+    )
+    return written + _field(_TRAINER, _BYTES, trainer) + model.rest
+
+
+def _read_piece(data: bytes) -> Piece:
+    text, score, kind = "", 0.0, NORMAL
+    for number, _, value in _fields(data):
+        if number == _TEXT and isinstance(value, bytes):
+            text = value.decode()
+        elif number == _SCORE and isinstance(value, bytes):
+            (score,) = struct.unpack("<f", value)
+        elif number == _KIND and isinstance(value, int):
+            kind = value
+    return Piece(text, score, kind)
+
+
+def _write_piece(piece: Piece) -> bytes:
+    score = _field(_SCORE, _FIXED32, struct.pack("<f", piece.score))
+    return _field(_TEXT, _BYTES, piece.text.encode()) + score + _field(_KIND, _VARINT, piece.kind)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """The fields of a message: number, how it is written, value."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == _VARINT:
+            value, at = _varint(data, at)
+            yield number, wire, value
+            continue
+        if wire == _BYTES:
+            size, at = _varint(data, at)
+        elif wire in (_FIXED64, _FIXED32):
+            size = 8 if wire == _FIXED64 else 4
+        else:
+            raise ValueError(f"field of kind {wire}")
+        if at + size > len(data):
+            raise ValueError("it ends too soon")
+        yield number, wire, data[at : at + size]
+        at += size
+
+
+def _field(number: int, wire: int, value: int | bytes) -> bytes:
+    tag = _write_varint(number << 3 | wire)
+    if isinstance(value, int):
+        return tag + _write_varint(value)
+    return tag + (_write_varint(len(value)) if wire == _BYTES else b"") + value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Seven bits a byte, the lowest first; the eighth says that more follow."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        shift, at = shift + 7, at + 1
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            raise ValueError("a number without an end")
+
+
+def _write_varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 127:
+        written.append(value & 127 | 128)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
