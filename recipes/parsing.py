@@ -19,6 +19,10 @@ from transduce.errors import DataError
 from transduce.presets import PRESETS
 from transduce.text.inputs import PARSING
 
+# How trees are written, and what more is learnt from: docs/log.md has what each brings.
+WRITING = {"slots": "tags", "openings": "labelled"}
+MORE = {"parsing": {}, "parsing-small": {"constituents": 4, "joined": 1}}
+
 
 def find_sections(recipe: Recipe, folder: Path, sections: Iterable[int], name: str) -> Path:
     """All trees of some sections of the WSJ in one file."""
@@ -36,7 +40,7 @@ def find_sections(recipe: Recipe, folder: Path, sections: Iterable[int], name: s
 def main() -> None:
     """From trees to scores."""
     arguments = Arguments(__doc__, subwords=8000)
-    arguments.add_argument("--preset", choices=["parsing", "parsing-small"], default="parsing-small")
+    arguments.add_argument("--preset", choices=list(MORE), default="parsing-small")
     arguments.add_argument("--models", type=int, default=1, help="as many models with other seeds, as an ensemble")
     arguments.add_argument("--wsj", action="store_true", help="the sections of the Wall Street Journal")
     given = arguments.parse_args()
@@ -47,7 +51,7 @@ def main() -> None:
     else:
         train, dev, test = (find_text(given.data, f"{name}.mrg") for name in ("train", "dev", "test"))
     subwords = replace(PARSING.subwords, size=given.subwords)
-    settings = {"task": "parsing", "clean": PARSING.clean, "subwords": subwords}
+    settings = {"task": "parsing", "clean": PARSING.clean, "subwords": subwords, **WRITING, **MORE[given.preset]}
     data = recipe.prepare("data", trees=(train,), dev_trees=(dev,), **settings)
     config = PRESETS[given.preset].config
     runs = [

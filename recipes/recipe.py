@@ -127,13 +127,7 @@ class Recipe:
                 sys.exit(outcome.exit_code)
             for title, text in outcome.summary:
                 print(f"{title}: {text}", file=sys.stderr)
-            metrics, _ = read_metrics(run / "metrics.jsonl")
-            return {
-                "steps": metrics[-1].step,
-                "tokens": metrics[-1].tokens,
-                "summary": dict(outcome.summary),
-                "config": strict.to_dict(config),
-            }
+            return {"config": strict.to_dict(config), **describe_training(run)}
 
         self.step(f"train {name}", work)
         return run
@@ -238,6 +232,14 @@ def find_commit() -> str:
 
     commit = git("rev-parse", "HEAD") or "unknown"
     return f"{commit} with changes" if git("status", "--porcelain", "--untracked-files=no") else commit
+
+
+def describe_training(run: Path) -> Found:
+    """How far a training came, and how it did on its dev set on the way."""
+    metrics, validations = read_metrics(run / "metrics.jsonl")
+    shown = ("step", "seconds", "perplexity", "bleu", "f1", "weights")
+    curve = [{name: getattr(one, name) for name in shown if getattr(one, name) is not None} for one in validations]
+    return {"steps": metrics[-1].step, "tokens": metrics[-1].tokens, "dev": curve}
 
 
 def describe_machine() -> Found:

@@ -171,4 +171,4 @@ def test_translation_data_sets_are_not_made_again_for_parsings_sake(tmp_path: Pa
     given = [flag if flag.startswith("--") else str(tmp_path / flag) for flag in flags]
     assert main(["prepare", str(tmp_path / "data"), *given, "--subwords", "280", "--workers", "1"]) == 0
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text(encoding="utf-8"))
-    assert not {"task", "openings", "slots"} & manifest["made_from"]["settings"].keys()
+    assert not {"task", "openings", "slots", "constituents", "joined"} & manifest["made_from"]["settings"].keys()

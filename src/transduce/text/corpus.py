@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from transduce.errors import DataError
 from transduce.text import numbers, tmx
+from transduce.text.grow import grow
 from transduce.text.trees import TreeError, cut_trees, parse_tree, to_sentence, to_sequence
 
 BLOCK_LINES = 4096
@@ -42,6 +43,7 @@ class Input:
     languages: tuple[str, str] | None = None
     labelled: bool = False  # whether a tree's opening brackets have labels
     tags: bool = False  # whether a tree's words are their tags
+    grown: tuple[int, int, int] | None = None  # for more trees: constituents and unions of each, and a seed
 
     @property
     def name(self) -> str:
@@ -227,7 +229,7 @@ def read_blocks(number: int, given: Input) -> Generator[Block, None, None]:
         return
     with ExitStack() as stack:
         files = [stack.enter_context(closing(_Lines(path))) for path in given.files]
-        yield from (_read_trees(number, files[0]) if given.format == "trees" else _read_lines(number, files))
+        yield from (_read_trees(number, given, files[0]) if given.format == "trees" else _read_lines(number, files))
 
 
 def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
@@ -250,12 +252,14 @@ def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
         raise DataError(f"{files[0].path}: the file is empty")
 
 
-def _read_trees(number: int, file: _Lines) -> Iterator[Block]:
+def _read_trees(number: int, given: Input, file: _Lines) -> Iterator[Block]:
     def lines() -> Iterator[bytes]:
         while taken := file.take(BLOCK_LINES):
             yield from taken
 
     trees = cut_trees(lines())
+    if given.grown:
+        trees = grow(trees, *given.grown)
     first = 1
     while some := list(islice(trees, BLOCK_LINES)):
         raw = b"".join(tree + b"\n" for _, tree in some)

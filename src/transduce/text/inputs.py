@@ -58,6 +58,10 @@ class PrepareConfig(Settings):
     """how a tree's constituents open: ( or (NP; they close with )NP in any case"""
     slots: Literal["plain", "tags"] = "plain"
     """what stands for a word in a tree's sequence: XX for all, or its tag, which the parser then predicts"""
+    constituents: int = 0
+    """so many constituents of each training tree are trees to learn from too, the longer the likelier"""
+    joined: int = 0
+    """so many times each training tree is one tree together with one or two that follow it"""
     builtin: Literal["numbers"] | None = None
     """a corpus that comes with transduce, instead of files"""
     columns: tuple[int, ...] = (1, 2)
@@ -94,6 +98,10 @@ class PrepareConfig(Settings):
             yield f"dev_split = {self.dev_split} is not positive"
         if self.dev_split is not None and (self.dev_source or self.dev_pairs or self.dev_trees):
             yield "dev_split and a dev set are both given; use one of them"
+        if self.constituents < 0 or self.joined < 0:
+            yield "constituents and joined cannot be negative"
+        if self.dev_split and (self.constituents or self.joined):
+            yield "dev_split would take parts of what is trained on; with constituents or joined give dev_trees"
         given_kinds = {kind for role in ROLES for kind in KINDS if getattr(self, f"{role}{kind}")}
         if self.builtin and given_kinds:
             yield "builtin and files are both given; use one of them"
@@ -151,7 +159,7 @@ class Inputs:
         for name in ("workers", *(f"{role}{kind}" for role in ROLES for kind in KINDS)):
             del settings[name]
         if self.train[0].format != "trees":
-            del settings["task"], settings["openings"], settings["slots"]
+            del settings["task"], settings["openings"], settings["slots"], settings["constituents"], settings["joined"]
         contents = {
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
             for role in ("train", "dev", "test")
@@ -203,6 +211,7 @@ def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:
                 languages=(config.languages[0], config.languages[1]) if config.languages else None,
             )
         )
+    grows = config.constituents or config.joined
     for path in getattr(config, f"{role}trees"):
         inputs.append(
             Input(
@@ -211,6 +220,7 @@ def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:
                 weight=next(weights, 1.0),
                 labelled=config.openings == "labelled",
                 tags=config.slots == "tags",
+                grown=(config.constituents, config.joined, config.seed) if grows and not role else None,
             )
         )
     return tuple(inputs)
