@@ -18,7 +18,7 @@ from transduce.decoding.translator import Translator
 from transduce.errors import UsageError
 from transduce.kernels import native
 from transduce.kernels.native import NativeError
-from transduce.model.saved import load_model
+from transduce.model.saved import load_model, save_model
 from transduce.model.transformer import Transformer
 
 
@@ -54,6 +54,18 @@ def test_what_is_asked_for_decodes(tiny: Path, model: Transformer, precision: An
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}  # for scores and alignments
     translated = Translator(Translator.load(tiny).loaded, engine).translate(["two euros", "nine dollars"])
     assert len(translated) == 2
+
+
+def test_weights_stored_as_integers_stay_integers(tiny: Path, tmp_path: Path):
+    whole = load_model(tiny)
+    folder = tmp_path / "small"
+    save_model(folder, whole.config, whole.model.state_dict(), whole.subwords, whole.about, precision="int8")
+    assert (whole.precision, load_model(folder).precision) == ("float32", "int8")
+    for asked, expected in (("auto", "int8"), ("float32", "float32"), ("bf16", "bf16")):
+        engine = Translator.load(folder, device="cpu", precision=asked).engine  # pyright: ignore[reportArgumentType]
+        assert isinstance(engine, CpuEngine)
+        assert engine.precision == expected
+    assert isinstance(Translator.load(folder, device="cpu", engine="torch").engine, TorchEngine)
 
 
 def test_the_model_itself_stays_for_scores(tiny: Path):

@@ -8,7 +8,8 @@ from models import save_tiny
 
 from transduce import Translator
 from transduce.cli import main
-from transduce.decoding import shelf
+from transduce.decoding import cpu, shelf
+from transduce.kernels import native
 
 TEXTS = ["two euros", "nine dollars and a half"]
 
@@ -35,6 +36,20 @@ def test_texts_are_translated_into_a_language(
     assert main(["translate", str(box / name), "--json", "--text", *TEXTS]) == 0
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["translation"] for each in shown] == expected
+
+
+def test_a_first_text_does_not_wait_for_a_compiler(
+    box: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    begun: list[str] = []
+    monkeypatch.setattr(native, "is_ready", lambda: bool(begun))
+    monkeypatch.setattr(native, "compile_behind", lambda: begun.append("behind"))
+    monkeypatch.setattr(cpu, "CpuEngine", None)  # whoever wants our own code now fails
+    assert main(["translate", "--to", "de", "--device", "cpu", *TEXTS]) == 0
+    assert begun == ["behind"]
+    monkeypatch.undo()
+    expected = [found.text for found in Translator.load(box / "en-de").translate(TEXTS)]
+    assert capsys.readouterr().out.splitlines() == expected
 
 
 @pytest.mark.parametrize(

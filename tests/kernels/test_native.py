@@ -117,6 +117,20 @@ def test_two_processes_at_once(compiler: Path):
     assert calls(compiler) <= 3
 
 
+def test_another_process_compiles_for_the_next_time(compiler: Path, capsys: pytest.CaptureFixture[str]):
+    assert not native.is_ready()
+    assert native.compile_behind().wait() == 0
+    assert native.is_ready()
+    native.load()
+    assert calls(compiler) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_where_nothing_can_be_compiled_nothing_is_waited_for(compiler: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert native.is_ready()
+
+
 def test_without_what_links_statically_it_is_tried_otherwise(compiler: Path):
     text = compiler.read_text(encoding="utf-8")
     refuse = 'case "$*" in *-static*|*-march*) echo no such flag >&2; exit 1;; esac\nwhile'

@@ -15,6 +15,7 @@ from transduce.errors import DataError, UsageError
 from transduce.kernels.native import NativeError
 from transduce.model.device import choose_device, choose_threads, has_bf16, has_kernels
 from transduce.model.saved import Loaded, load_model
+from transduce.model.saved import Precision as Stored
 from transduce.model.transformer import Transformer
 
 Precision = Literal["auto", "float32", "bf16", "int8"]
@@ -29,7 +30,7 @@ def load_engine(
     for other in loaded[1:]:
         if any(other.subwords[side].model != loaded[0].subwords[side].model for side in other.subwords):
             raise DataError(f"{other.folder}: has other subwords than {loaded[0].folder}; they make no ensemble")
-    engines = [make_engine(one.model, device, precision, threads, name) for one in loaded]
+    engines = [make_engine(one.model, device, precision, threads, name, one.precision) for one in loaded]
     return loaded, engines[0] if len(engines) == 1 else Ensemble(engines)
 
 
@@ -39,8 +40,12 @@ def make_engine(
     precision: Precision = "auto",
     threads: int | None = None,
     name: Name = "auto",
+    stored: Stored = "float32",
 ) -> Engine:
-    """Make the fastest engine for a model on a device: our own code on CPUs, torch elsewhere."""
+    """Make the fastest engine for a model on a device: our own code on CPUs, torch elsewhere.
+
+    Weights that are `stored` as integers stay integers in our own code, where nothing else is asked for.
+    """
     _check("precision", precision, get_args(Precision))
     _check("engine", name, get_args(Name))
     place = choose_device(device)
@@ -53,7 +58,8 @@ def make_engine(
 
         try:
             if CpuEngine.supports(model.config):
-                return CpuEngine(model, precision=exact, threads=threads)
+                fast = stored if precision == "auto" else exact
+                return CpuEngine(model, precision=fast, threads=threads)
             reason = _unsupported(model.config)
         except NativeError as error:
             reason = str(error)

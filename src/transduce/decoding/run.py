@@ -14,6 +14,8 @@ from transduce.decoding.files import Lines, Output, as_json, read_request, refus
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, TransduceError, UsageError
+from transduce.kernels import native
+from transduce.model.device import choose_device
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
 
 
@@ -80,9 +82,13 @@ def run_job(job: Job) -> None:
 
 
 def _load(job: Job) -> Translator:
-    return Translator.load(
-        *job.models, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
-    )
+    engine = job.engine
+    free = job.texts and (engine, job.precision) == ("auto", "auto") and choose_device(job.device).type == "cpu"
+    if free and not native.is_ready():
+        # Few texts are sooner translated by torch than the fast code is compiled: that is for the next time.
+        native.compile_behind()
+        engine = "torch"
+    return Translator.load(*job.models, device=job.device, precision=job.precision, threads=job.threads, engine=engine)
 
 
 def _describe(

@@ -108,7 +108,7 @@ def load(flags: tuple[str, ...] | None = None) -> ctypes.CDLL:
     """The library for this processor, or compiled with other flags (of the processor) if given."""
     compiler = find_compiler()
     tries = HERE if flags is None else [list(flags)]
-    folder = cache_folder() / f"native-{_key(compiler, tries)}"
+    folder = _folder(compiler, tries)
     library = _open(folder)
     if library is None:
         print("transduce: compiling the fast CPU code for this machine, once", file=sys.stderr)
@@ -117,6 +117,21 @@ def load(flags: tuple[str, ...] | None = None) -> ctypes.CDLL:
     if library is None:
         raise NativeError(f"{folder / LIBRARY}: compiled, but cannot be loaded; remove the folder and try again")
     return library
+
+
+def is_ready() -> bool:
+    """Whether `load` need not compile first; also where it cannot, so that it says why."""
+    try:
+        return _open(_folder(find_compiler(), HERE)) is not None
+    except NativeError:
+        return True
+
+
+def compile_behind() -> subprocess.Popen[bytes]:
+    """Let another process compile for the next time; this one does not wait, nor does that end with it."""
+    command = [sys.executable, "-c", f"from {__name__} import load; load()"]
+    none = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True)
 
 
 def find_compiler() -> list[str]:
@@ -142,6 +157,10 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "transduce"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "transduce"
+
+
+def _folder(compiler: list[str], tries: list[list[str]]) -> Path:
+    return cache_folder() / f"native-{_key(compiler, tries)}"
 
 
 def _key(compiler: list[str], tries: list[list[str]]) -> str:

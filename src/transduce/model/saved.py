@@ -47,6 +47,8 @@ class Loaded:
     model: Transformer
     subwords: dict[str, Subwords]
     about: dict[str, Any]
+    precision: Precision = "float32"
+    """of its weights on disk"""
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
@@ -221,11 +223,13 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
     config = read_config(folder)
     with torch.device("meta"), _Undrawn():  # no memory and no random numbers for weights that are there already
         model = Transformer(config.model)
-    weights = read_weights(folder)
+    stored = read_tensors(folder / WEIGHTS)
+    weights = expand(stored)
     check_weights(model, weights, str(folder / WEIGHTS))
     model.load_state_dict(weights, assign=True)
     subwords = read_subwords(folder, manifest)
-    return Loaded(folder, config, model.to(device).eval(), subwords, manifest["about"])
+    precision = "int8" if any(weight.dtype == torch.int8 for weight in stored.values()) else "float32"
+    return Loaded(folder, config, model.to(device).eval(), subwords, manifest["about"], precision)
 
 
 def fill(model: Transformer, weights: Mapping[str, Tensor], origin: str) -> None:
