@@ -10,9 +10,9 @@ from transduce.decoding.search import search
 from transduce.decoding.translator import Alternative, Translator
 from transduce.errors import DataError
 from transduce.seeing.attention import look
-from transduce.text.subwords import BEGIN, END, SPACE
+from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
 
-SPARE = 4  # times as many next subwords are looked at as words are wanted: some go on the word before
+LOOKED_AT = 256  # next subwords, of which those are taken that begin a word
 
 
 def find_branches(translator: Translator, request: Request, config: SearchConfig, many: int) -> list[Alternative]:
@@ -28,11 +28,11 @@ def find_branches(translator: Translator, request: Request, config: SearchConfig
     prefix, target = list(task.prefix), translator.subwords["target"]
     # The last step of this pass comes behind the prefix: its rivals are what might be said next.
     pair = (np.asarray(task.source), np.array([*prefix, END], np.int32))
-    ((_, looked),) = look(translator.loaded[0].model, [pair], SPARE * many)
+    ((_, looked),) = look(translator.loaded[0].model, [pair], LOOKED_AT)
     following = [
         token
         for token in looked.rivals[-1].tolist()
-        if token not in (BEGIN, END) and _begins_word(request.prefix, target.pieces([token])[0])
+        if token not in (PAD, UNKNOWN, BEGIN, END) and _begins_word(request.prefix, target.pieces([token])[0])
     ][:many]
     tasks = [replace(task, prefix=[*prefix, token]) for token in following]
     config = replace(config, n_best=1)

@@ -12,6 +12,7 @@ MOST_PHRASES, LONGEST_PHRASE = 20, 1000
 Language = Annotated[str, Field(min_length=1, max_length=32, examples=["de"])]
 Text = Annotated[str, Field(examples=["it is already twenty-five to twelve"])]
 Phrase = Annotated[str, Field(max_length=LONGEST_PHRASE)]
+Link = Annotated[list[int], Field(min_length=2, max_length=2)]
 
 
 class Form(BaseModel):
@@ -155,7 +156,7 @@ class Candidate(BaseModel):
     complete: bool = Field(description="false if it was cut at the longest it might become")
     tokens: list[str] = Field(description="its subwords")
     token_scores: list[float] = Field(description="the log-probability of each, and of the end")
-    alignment: list[tuple[int, int]] | None = Field(None, description="(source word, target word), counted from 0")
+    alignment: list[Link] | None = Field(None, description="(source word, target word), counted from 0")
 
     @classmethod
     def of(cls, found: Alternative) -> "Candidate":
@@ -225,5 +226,5 @@ class AttentionResponse(BaseModel):
         description="for encoder, decoder and cross: layer, head, who looks, what is looked at"
     )
     steps: list[dict[str, Any]]
-    alignment: list[tuple[int, int]]
+    alignment: list[Link]
     tree: list[dict[str, Any]]

@@ -64,7 +64,7 @@ def make_router(house: House) -> APIRouter:
 
     @router.post(
         "/stream",
-        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **problems(400, 422)},
+        responses={200: {"content": {"text/event-stream": {}}}, **problems(400, 422)},
         response_class=StreamingResponse,
     )
     async def stream(asked: forms.StreamRequest) -> StreamingResponse:

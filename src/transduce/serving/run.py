@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -120,10 +120,12 @@ def listen(config: ServeConfig) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(512)  # so that clients are not turned away while models are loaded
+        with ExitStack() as failed:
+            listening = failed.enter_context(socket.socket(family, kind, protocol))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(512)  # so that clients are not turned away while models are loaded
+            failed.pop_all()
     except OSError as error:
         raise UsageError(
             f"--host {config.host} --port {config.port} cannot be opened: {error.strerror}; choose another --port"

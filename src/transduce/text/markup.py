@@ -41,8 +41,9 @@ class Markup:
 def _cut(text: str) -> Iterator[tuple[str, bool]]:
     """The parts of a text, and whether each is to be translated."""
     begin = at = 0
+    last = text.rfind("-->")  # so that it is not looked for behind each of many beginnings
     while (at := text.find("<", at)) >= 0:
-        end = _end_of_tag(text, at)
+        end = _end_of_tag(text, at, last)
         if end is None:
             at += 1
             continue
@@ -56,11 +57,10 @@ def _cut(text: str) -> Iterator[tuple[str, bool]]:
     yield text[begin:], True
 
 
-def _end_of_tag(text: str, at: int) -> int | None:
+def _end_of_tag(text: str, at: int, last: int) -> int | None:
     """Where the tag or the comment that begins here ends, or nothing if none does."""
     if text.startswith("<!--", at):
-        found = text.find("-->", at + 4)
-        return found + 3 if found >= 0 else None
+        return text.find("-->", at + 4) + 3 if last >= at + 4 else None
     if not text[at + 1 : at + 2] or not (text[at + 1].isalpha() or text[at + 1] in "/!?"):
         return None
     for _ in range(MOST_QUOTED):
