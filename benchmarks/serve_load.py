@@ -75,7 +75,7 @@ def serve_single(run: Path, precision: Any) -> None:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *given: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     class Server(HTTPServer):

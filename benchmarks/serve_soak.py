@@ -75,9 +75,9 @@ async def soak(port: int, minutes: float, clients: int) -> int:
     counts: Counter[str] = Counter()
     begin = time.monotonic()
     until = begin + 60 * minutes
-    memory, *_ = await asyncio.gather(
-        watch(port, until, begin), *(live(port, until, seed, texts, counts) for seed in range(clients))
-    )
+    others = asyncio.gather(*(live(port, until, seed, texts, counts) for seed in range(clients)))
+    memory = await watch(port, until, begin)
+    await others
     print(", ".join(f"{kind}: {count:,}" for kind, count in sorted(counts.items())))
     third = max(1, len(memory) // 3)
     second, last = sorted(memory[third : 2 * third] or memory), sorted(memory[-third:])

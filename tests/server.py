@@ -97,7 +97,7 @@ class Running:
             connection.close()
 
     def get(self, path: str, **headers: str) -> Answer:
-        return self.ask("GET", path, **headers)
+        return self.ask("GET", path, None, **headers)
 
     def post(self, path: str, value: Any, **headers: str) -> Answer:
         return self.ask("POST", path, json.dumps(value).encode(), content_type="application/json", **headers)

@@ -39,7 +39,7 @@ def held(server: Running) -> Iterator[tuple[threading.Event, threading.Event]]:
         assert gate.wait(20)
         return translate(*given)
 
-    desk._results = wait
+    desk._results = wait  # pyright: ignore[reportAttributeAccessIssue]
     try:
         yield gate, begun
     finally:
@@ -169,6 +169,16 @@ def test_keys_are_asked_for(loaded: list[Translator]):
         assert server.get("/frontend/settings").json["keyRequired"] is True
         client = LibreTranslateAPI(server.url, KEY)
         assert client.translate(TEXT, "en", "de") == loaded[0].translate(TEXT).text
+
+
+def test_health_knows_of_a_desk_that_ended(loaded: list[Translator]):
+    with running(loaded[:2]) as server:
+        assert server.get("/health").json == {"status": "ok"}
+        server.models.served[1].desk.close()
+        ill = server.get("/health")
+        assert (ill.status, "de-en cannot translate" in ill.json["error"]) == (503, True)
+        late = server.post("/v1/translate", {"texts": [TEXT], "target": "en"})
+        assert (late.status, late.headers["retry-after"]) == (503, "5")
 
 
 def test_every_answer_has_the_headers(server: Running):

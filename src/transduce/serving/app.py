@@ -49,7 +49,9 @@ def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequen
 
     @app.get("/health", tags=["server"], responses=problems())
     async def health() -> Health:
-        """Whether the server is there."""
+        """Whether the server is there, and all desks work."""
+        if idle := [model.name for model in models.served if not model.desk.works]:
+            raise HTTPException(503, f"{', '.join(idle)} cannot translate any more; start the server again")
         return Health()
 
     @app.get(

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -113,6 +113,7 @@ class Desk:
         self._closed = False
         self._pace = 2000.0  # characters a second, as of late
         self._documents = 0
+        self._ended = 0.0  # when the last batch did
         self._thread = threading.Thread(target=self._work, name="desk", daemon=True)
         self._thread.start()
 
@@ -120,6 +121,11 @@ class Desk:
     def waiting(self) -> int:
         """Characters that wait."""
         return sum(order.size for order in list(self._orders) if order.waits)
+
+    @property
+    def works(self) -> bool:
+        """Whether its thread is there."""
+        return self._thread.is_alive()
 
     async def translate(
         self, requests: Sequence[Request], options: Options | None = None, *, patient: bool = False, **settings: Any
@@ -140,7 +146,7 @@ class Desk:
         finally:
             self._leave(order)
 
-    async def stream(self, text: str, options: Options | None = None, **settings: Any) -> AsyncIterator[Passage]:
+    async def stream(self, text: str, options: Options | None = None, **settings: Any) -> AsyncGenerator[Passage]:
         """Translate a document of any length, its sentences in their order as soon as they are there."""
         chunks = _cut(text)
         orders: deque[tuple[_Order, int]] = deque()
@@ -247,7 +253,10 @@ class Desk:
                 if self._closed:
                     return False
                 self._news.wait()
-            until = self._orders[0].since + self.config.gather / 1000
+            # Clients ask again as soon as they are answered. Where there are several, those of the last batch are
+            # waited for as well, or two halves would take turns for ever.
+            since = max(self._orders[0].since, self._ended)
+            until = since + self.config.gather / 1000
             while (left := until - time.monotonic()) > 0 and not self._closed and not self._is_full():
                 self._news.wait(left)
             return True
@@ -315,7 +324,8 @@ class Desk:
                 found.setdefault(order, []).append((text, place, result.sentences[0]))
         for order, some in found.items():
             order.deliver(some)
-        seconds, characters = time.monotonic() - begin, sum(len(request.text) for request in requests)
+        self._ended = time.monotonic()
+        seconds, characters = self._ended - begin, sum(len(request.text) for request in requests)
         self._pace += 0.1 * (characters / max(seconds, 1e-6) - self._pace)
         self._note(Batch(len(batch), characters, seconds, [begin - order.since for order, _ in batch]))
 

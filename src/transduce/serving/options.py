@@ -47,8 +47,3 @@ class ServeConfig(Settings):
         yield from self.above(0, "seconds", "file_seconds")
         if self.port > 65_535:
             yield f"port = {self.port} is no port; use one below 65,536"
-
-    @property
-    def body(self) -> int:
-        """Most bytes of a request: a character may take four, or twelve where JSON or a form spells it out."""
-        return 12 * max(self.characters, self.file_characters) + 65_536

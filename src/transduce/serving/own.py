@@ -1,7 +1,7 @@
 """Our own endpoints, under /v1: all that a translation knows, typed."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -121,7 +121,7 @@ def _check_tokens(house: House, served: Served, text: str, target: str) -> None:
 
 
 async def _events(
-    served: Served, text: str, first: Passage | None, passages: AsyncIterator[Passage]
+    served: Served, text: str, first: Passage | None, passages: AsyncGenerator[Passage]
 ) -> AsyncIterator[bytes]:
     def event(name: str, data: dict[str, Any]) -> bytes:
         return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
@@ -140,4 +140,4 @@ async def _events(
     except TransduceError as error:
         yield event("error", {"error": str(error)})
     finally:
-        await passages.aclose()  # pyright: ignore[reportAttributeAccessIssue]
+        await passages.aclose()
