@@ -12,7 +12,9 @@ import transduce
 
 SOURCE = Path(transduce.__file__).parent
 # In the order in which data flows; a module may import only what stands before it, or beside it in the same room.
-ROOMS = ["ground", "text", "kernels", "model", "decoding", "scoring", "seeing", "training", "interop", "door"]
+ROOMS = [
+    *("ground", "text", "kernels", "model", "decoding", "scoring", "seeing", "serving", "training", "interop", "door")
+]
 GROUND = {"errors", "version", "disk", "strict", "config", "presets", "progress"}
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 

@@ -109,6 +109,7 @@ def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
     for name in re.findall(
-        r"`((?:text|kernels|model|decoding|scoring|seeing|training|docs|benchmarks|recipes|tests)/[\w./-]+\.\w+)", text
+        r"`((?:text|kernels|model|decoding|scoring|seeing|serving|training|docs|benchmarks|recipes|tests)/[\w./-]+\.\w+)",
+        text,
     ):
         assert (ROOT / name).exists() or (ROOT / "src/transduce" / name).exists(), f"{page}: {name}"

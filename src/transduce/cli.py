@@ -75,6 +75,11 @@ VERBS = {
         "runs/base --source dev.en --target dev.de",
         home="show",
     ),
+    "serve": Verb(
+        "Serve models over HTTP: a page, LibreTranslate's API and our own.",
+        "RUN … [flags]",
+        "runs/en-de runs/de-en --port 8080",
+    ),
     "models": Verb(
         "List the models that translate --to a language.",
         "[FOLDER …] [flags]",

@@ -28,7 +28,7 @@ WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together
 WINDOW_TEXTS = 2048
 COPIED = -1  # in place of the number of a search
 
-_LaidOut = tuple[list[str], Layout]
+LaidOut = tuple[list[str], Layout]
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,11 @@ class Translator:
         options, config = self.resolve(options, settings)
         number = 0
         for window, problem in _cut_windows(texts):
-            laid_out: list[_LaidOut] = []
+            laid_out: list[LaidOut] = []
             try:
                 for request in window:
                     number += 1
-                    laid_out.append(self._lay_out(request, options, name(number)))
+                    laid_out.append(self.lay_out(request, options, name(number)))
             except TransduceError as error:
                 problem = error
             yield from self._translate(window[: len(laid_out)], laid_out, options, config, done)
@@ -162,7 +162,7 @@ class Translator:
     def _translate(
         self,
         window: Sequence[Request],
-        laid_out: Sequence[_LaidOut],
+        laid_out: Sequence[LaidOut],
         options: Options,
         config: SearchConfig,
         done: Callable[[int, int], None],
@@ -186,7 +186,7 @@ class Translator:
             done(count, len(wanted))
         alternatives = self._describe(wanted, found, options)
         return [
-            _join(
+            join(
                 request,
                 layout,
                 [
@@ -197,7 +197,7 @@ class Translator:
             for request, (pieces, layout), own in zip(window, laid_out, numbers)
         ]
 
-    def _lay_out(self, request: Request, options: Options, name: str) -> _LaidOut:
+    def lay_out(self, request: Request, options: Options, name: str) -> LaidOut:
         """The sentences of a text as they stand there, and what stands around them."""
         self.check(request, name)
         longest = options.longest if self._positions is None else min(options.longest, self._positions - 1)
@@ -321,7 +321,8 @@ def _copy(piece: str) -> Sentence:
     return Sentence(piece, (Alternative(piece, 0.0, 0.0, True, (), ()),))
 
 
-def _join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Translation:
+def join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Translation:
+    """A text's translation from those of its sentences."""
     text = layout.join([sentence.alternatives[0].text for sentence in sentences])
     score = sum((sentence.alternatives[0].score for sentence in sentences), start=0.0)
     return Translation(request.text, text, score, tuple(sentences), layout)

@@ -41,12 +41,13 @@ class Layout:
         """Put one translation for each piece where the piece stood."""
         if len(translations) != len(self.gaps) - 1:
             raise ValueError(f"{len(translations)} translations for {len(self.gaps) - 1} pieces; give one for each")
-        parts = [self.gaps[0]]
-        for number, translation in enumerate(translations):
-            parts += (translation, self.gaps[number + 1])
-            if number in self.tight and translation and not _is_unspaced(translation):
-                parts.append(" ")
-        return "".join(parts)
+        parts = (text + self.behind(number, text) for number, text in enumerate(translations))
+        return self.gaps[0] + "".join(parts)
+
+    def behind(self, number: int, translation: str) -> str:
+        """What stands behind the translation of a piece."""
+        spaced = number in self.tight and translation and not _is_unspaced(translation)
+        return self.gaps[number + 1] + (" " if spaced else "")
 
 
 def lay_out(text: str, count: Count, longest: int, split: Split, over: int | None = None) -> tuple[list[str], Layout]:

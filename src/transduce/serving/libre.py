@@ -1,0 +1,256 @@
+"""The API of LibreTranslate, for the clients people have: /translate, /detect, /languages, /translate_file."""
+
+import json
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+
+from transduce.decoding.options import Request as Wanted
+from transduce.decoding.translator import Translation
+from transduce.serving import forms
+from transduce.serving.answers import House, problems
+from transduce.serving.models import AUTO, Served
+from transduce.text.detect import name_language
+from transduce.text.markup import Markup
+
+KINDS = {".txt": "text/plain; charset=utf-8", ".html": "text/html; charset=utf-8"}
+KEPT_SECONDS, KEPT_BYTES = 600, 1 << 26
+TOGETHER = 64  # texts of an HTML file
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+F = TypeVar("F", bound=BaseModel)
+
+
+class Kept:
+    """Translated files until they are fetched; names are ours alone, and the oldest go first."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+
+    def put(self, content: bytes, kind: str) -> str:
+        """Keep a file, and give its name."""
+        name = secrets.token_urlsafe(18) + kind
+        self._files[name] = (time.monotonic() + KEPT_SECONDS, content)
+        self._tidy()
+        return name
+
+    def get(self, name: str) -> bytes | None:
+        """A file by its name, if it is still there."""
+        self._tidy()
+        return self._files.get(name, (0, None))[1]
+
+    def _tidy(self) -> None:
+        size = sum(len(content) for _, content in self._files.values())
+        while self._files:
+            name, (until, content) = next(iter(self._files.items()))
+            if until > time.monotonic() and (size <= KEPT_BYTES or len(self._files) == 1):
+                return
+            size -= len(content)
+            del self._files[name]
+
+
+def make_router(house: House) -> APIRouter:
+    """The endpoints."""
+    router, kept, models = APIRouter(tags=["LibreTranslate"]), Kept(), house.models
+
+    @router.post(
+        "/translate",
+        openapi_extra=_body(forms.LibreRequest),
+        response_model_exclude_none=True,
+        responses=problems(400),
+    )
+    async def translate(request: Request) -> forms.LibreResponse:
+        """Translate a text, or a list of texts."""
+        asked = await _read(request, forms.LibreRequest)
+        house.check_key(request, asked.api_key)
+        texts = asked.q if isinstance(asked.q, list) else [asked.q]
+        house.check_size(*texts)
+        found = await _translate(house, texts, asked)
+        lone = isinstance(asked.q, str)
+        return forms.LibreResponse(
+            translated_text=found[0][0] if lone else [text for text, _, _ in found],
+            alternatives=None if not asked.alternatives else found[0][1] if lone else [more for _, more, _ in found],
+            detected_language=(
+                None if asked.source != AUTO else found[0][2] if lone else [one for _, _, one in found if one]
+            ),
+        )
+
+    @router.post("/detect", openapi_extra=_body(forms.LibreDetect), responses=problems(400))
+    async def detect(request: Request) -> list[forms.Detected]:
+        """The languages a text may be in, of those that can be translated from, the likeliest first."""
+        asked = await _read(request, forms.LibreDetect)
+        house.check_key(request, asked.api_key)
+        house.check_size(asked.q)
+        first, *others = models.detect(asked.q)
+        return [_detected(*first), *(_detected(*other) for other in others if other[1] > 0.05)]
+
+    @router.get("/languages", responses=problems())
+    async def languages() -> list[forms.LanguageEntry]:
+        """The languages, and what each can be translated into."""
+        return [
+            forms.LanguageEntry(code=code, name=name, targets=targets) for code, name, targets in models.languages()
+        ]
+
+    @router.get("/frontend/settings", responses=problems())
+    async def settings() -> dict[str, Any]:
+        """What pages for LibreTranslate want to know."""
+        first = models.served[0]
+        return {
+            "apiKeys": house.locked,
+            "keyRequired": house.locked,
+            "charLimit": house.config.characters,
+            "filesTranslation": True,
+            "supportedFilesFormat": list(KINDS),
+            "frontendTimeout": 500,
+            "suggestions": False,
+            "language": {
+                side: {"code": code, "name": name_language(code)}
+                for side, code in (("source", first.source), ("target", first.target))
+            },
+        }
+
+    @router.post(
+        "/translate_file", openapi_extra=_body(forms.LibreFile, "multipart/form-data"), responses=problems(400)
+    )
+    async def translate_file(request: Request) -> forms.FileResponse:
+        """Translate a file of text or HTML; the answer says where the translation is kept for ten minutes."""
+        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+            raise HTTPException(400, "a file is sent as multipart/form-data")
+        async with request.form(max_files=1, max_fields=10) as form:
+            fields = {key: value for key, value in form.items() if isinstance(value, str)}
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise HTTPException(400, "file: is missing")
+            content, name = await file.read(), file.filename or ""
+        asked = forms.LibreFile.model_validate({**fields, "file": ""})
+        house.check_key(request, asked.api_key)
+        kind = ".html" if name.lower().endswith((".html", ".htm")) else ".txt"
+        if kind == ".txt" and not name.lower().endswith(".txt"):
+            raise HTTPException(400, f"files may be {', '.join(KINDS)}")
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise HTTPException(400, f"line {line} of the file is not UTF-8; save it as UTF-8") from None
+        house.check_size(text, most=house.config.file_characters)
+        if asked.source != asked.target:
+            served, _ = models.choose(text[:5000], asked.source, asked.target)
+            if kind == ".html":
+                text = await _translate_html(served, text)
+            else:
+                text = "".join([passage.text async for passage in served.desk.stream(text)])
+        token = kept.put(text.encode("utf-8", "replace"), kind)
+        return forms.FileResponse(translated_file_url=str(request.url_for("download_file", name=token)))
+
+    @router.get("/download_file/{name}", include_in_schema=False)
+    async def download_file(name: str) -> Response:
+        content = kept.get(name)
+        if content is None:
+            raise HTTPException(404, "this file is not here; translated files are kept for ten minutes")
+        kind = name[name.rindex(".") :]
+        # Never shown by a browser as a page of this server: it may hold scripts of its own.
+        headers = {"Content-Disposition": f'attachment; filename="translated{kind}"'}
+        return Response(content, 200, headers, KINDS[kind])
+
+    return router
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One text of a request: what is translated of it, and with which model; none where it stays as it is."""
+
+    text: str
+    markup: Markup | None
+    served: Served | None
+    share: float | None
+    """how sure its language is, where that was found out"""
+
+    @property
+    def own(self) -> list[str]:
+        return self.markup.texts if self.markup else [self.text]
+
+
+async def _translate(
+    house: House, texts: Sequence[str], asked: forms.LibreRequest
+) -> list[tuple[str, list[str], forms.Detected | None]]:
+    """Each text's translation, others of it, and its language if that was to be found out."""
+    pieces: list[_Piece] = []
+    for text in texts:
+        markup = Markup(text) if asked.format == "html" else None
+        plain = " ".join(markup.texts) if markup else text
+        same = asked.source.lower() == asked.target.lower()
+        served, share = (None, None) if same else house.models.choose(plain, asked.source, asked.target)
+        pieces.append(_Piece(text, markup, served, share))
+    found: dict[int, list[Translation]] = {}
+    # All texts for one model go to its desk at once.
+    for served in dict.fromkeys(piece.served for piece in pieces if piece.served):
+        settings: dict[str, Any] = {}
+        if asked.alternatives:
+            many = asked.alternatives + 1
+            settings = {"n_best": many, "beam": max(many, served.desk.translator.search.beam)}
+        own = [(number, text) for number, piece in enumerate(pieces) if piece.served is served for text in piece.own]
+        for (number, _), one in zip(own, await served.desk.translate([Wanted(text) for _, text in own], **settings)):
+            found.setdefault(number, []).append(one)
+    return [_finish(piece, found.get(number, []), asked.alternatives) for number, piece in enumerate(pieces)]
+
+
+def _finish(piece: _Piece, found: list[Translation], more: int) -> tuple[str, list[str], forms.Detected | None]:
+    if not piece.served:
+        return piece.text, [], None
+    versions = _versions(found, more + 1)
+    filled = [piece.markup.fill(version) if piece.markup else version[0] for version in versions]
+    detected = None if piece.share is None else _detected(piece.served.source, piece.share)
+    return filled[0], [one for one in dict.fromkeys(filled[1:]) if one != filled[0]], detected
+
+
+async def _translate_html(served: Served, text: str) -> str:
+    """An HTML file, some of its texts at a time."""
+    markup, done = Markup(text), list[str]()
+    with served.desk.document():
+        for begin in range(0, len(markup.texts), TOGETHER):
+            some = [Wanted(own) for own in markup.texts[begin : begin + TOGETHER]]
+            done += [one.text for one in await served.desk.translate(some, patient=True)]
+    return markup.fill(done)
+
+
+def _versions(found: list[Translation], many: int) -> list[list[str]]:
+    """The translations of all texts, the best of each first; where one has fewer, its best again."""
+    ranked = [[text for text, _ in one.alternatives()] if many > 1 else [one.text] for one in found]
+    most = max(map(len, ranked), default=1)
+    return [[own[place] if place < len(own) else own[0] for own in ranked] for place in range(min(many, most))]
+
+
+def _detected(language: str, share: float) -> forms.Detected:
+    return forms.Detected(language=language, confidence=round(100 * share, 1))
+
+
+async def _read(request: Request, form: type[F]) -> F:
+    """A form from JSON or from the fields of a form, with those of the address, as LibreTranslate takes them."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        try:
+            given = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            raise HTTPException(400, "the request is not valid JSON") from None
+    elif kind in FORMS or not kind:
+        async with request.form(max_files=0, max_fields=20) as fields:
+            given = {**request.query_params, **fields}
+    else:
+        raise HTTPException(400, f"requests are JSON or forms, not {kind}")
+    return form.model_validate(given)
+
+
+def _body(form: type[BaseModel], *kinds: str) -> dict[str, Any]:
+    """How the schema describes a body that is read by hand."""
+    schema = form.model_json_schema()
+    content = {kind: {"schema": schema} for kind in kinds or ("application/json", FORMS[0])}
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,173 @@
+"""The verb `serve`: loads the models, opens the port, and answers until it is asked to stop."""
+
+import asyncio
+import ipaddress
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from transduce.decoding.engines import Name, Precision
+from transduce.decoding.shelf import read_languages
+from transduce.decoding.translator import Translator
+from transduce.errors import DataError, UsageError
+from transduce.model.saved import find_model, read_manifest
+from transduce.seeing.sentence import name_of
+from transduce.serving.app import make_app
+from transduce.serving.desk import Desk
+from transduce.serving.metrics import Metrics
+from transduce.serving.models import Models, Served
+from transduce.serving.options import ServeConfig
+
+SHORTEST_KEY = 16
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeJob:
+    """What `transduce serve` is asked for."""
+
+    models: Sequence[str | Path]
+    """folders; a name may have the languages before it: en-de=runs/base"""
+    config: ServeConfig
+    api_keys: Path | None
+    open: bool
+    device: str
+    precision: Precision
+    threads: int | None
+    engine: Name
+
+
+def serve(job: ServeJob) -> None:
+    """Serve until SIGTERM or Ctrl-C; what is under way then is finished first."""
+    # What can be wrong is looked at before models are loaded.
+    keys = read_keys(job.api_keys) if job.api_keys else []
+    if not (keys or job.open or is_loopback(job.config.host)):
+        raise UsageError(
+            f"--host {job.config.host} lets others in; give --api-keys FILE with the keys they need, or --open to let "
+            "everybody in"
+        )
+    folders = [find_languages(model) for model in job.models]
+    listening = listen(job.config)
+    with listening:
+        metrics = Metrics()
+        models = Models(list(load(job, folders, metrics)))
+        host = f"[{job.config.host}]" if ":" in job.config.host else job.config.host
+        for model in models.served:
+            print(f"{model.name}: {model.source} → {model.target}", file=sys.stderr)
+        print(f"serving at http://{host}:{listening.getsockname()[1]}/ (API: /docs)", file=sys.stderr, flush=True)
+        app = make_app(models, job.config, metrics, keys)
+        asyncio.run(answer(app, job.config, listening))
+    print("stopped", file=sys.stderr)
+
+
+def load(job: ServeJob, folders: Sequence[tuple[Path, Pair]], metrics: Metrics) -> Iterator[Served]:
+    """Load the models, and give each a desk and a name of its own."""
+    taken: set[str] = set()
+    for folder, (source, target) in folders:
+        translator = Translator.load(
+            folder, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
+        )
+        name = base = name_of(translator)
+        while name in taken:
+            name = f"{base}-{len(taken) + 1}"
+        taken.add(name)
+        desk = Desk(translator, job.config, partial(metrics.note, name))
+        metrics.watch(name, desk)
+        yield Served(name, source, target, desk)
+
+
+class _Server(uvicorn.Server):
+    """Stops when told to, and then ends without an error: uvicorn would send itself the signal once more."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def answer(app: ASGIApp, config: ServeConfig, listening: socket.socket) -> None:
+    """Answer requests until a signal comes."""
+    settings = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # what people translate is theirs
+        server_header=False,
+        ws="none",
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=max(1, round(config.finish)),
+        h11_max_incomplete_event_size=65_536,
+    )
+    await _Server(settings).serve(sockets=[listening])
+
+
+def listen(config: ServeConfig) -> socket.socket:
+    """Open the port."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with ExitStack() as failed:
+            listening = failed.enter_context(socket.socket(family, kind, protocol))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(512)  # so that clients are not turned away while models are loaded
+            failed.pop_all()
+    except OSError as error:
+        raise UsageError(
+            f"--host {config.host} --port {config.port} cannot be opened: {error.strerror}; choose another --port"
+        ) from None
+    return listening
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_keys(path: Path) -> list[str]:
+    """The keys of a file, one to a line; # begins a remark."""
+    keys: list[str] = []
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not UTF-8; write one key to a line") from None
+    for number, line in enumerate(lines, 1):
+        if not (key := line.strip()) or key.startswith("#"):
+            continue
+        if len(key) < SHORTEST_KEY or not key.isascii() or " " in key:
+            raise DataError(
+                f"{path}, line {number}: is no key; use {SHORTEST_KEY} or more letters and digits, such as `openssl "
+                "rand -hex 16` prints"
+            )
+        keys.append(key)
+    if not keys:
+        raise DataError(f"{path}: holds no key; write one to a line")
+    return keys
+
+
+def find_languages(model: str | Path) -> tuple[Path, Pair]:
+    """A model's folder and its languages: those before the =, or those it was trained with."""
+    given = re.fullmatch(r"([A-Za-z]{2,8}(?:_[A-Za-z]+)?)-([A-Za-z]{2,8}(?:_[A-Za-z]+)?)=(.+)", str(model))
+    folder = find_model(Path(given[3]) if given else Path(model))
+    if given:
+        return folder, (given[1].replace("_", "-"), given[2].replace("_", "-"))
+    if pair := read_languages(read_manifest(folder)["about"]):
+        return folder, pair
+    raise DataError(f"{model}: does not know its languages; say them before it, such as en-de={model}")

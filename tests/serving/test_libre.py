@@ -1,0 +1,138 @@
+"""LibreTranslate's API, asked by its own client and as its documentation says."""
+
+import http.client
+import json
+from urllib.request import urlopen
+
+import pytest
+from libretranslatepy import LibreTranslateAPI
+from server import Running
+
+from transduce.decoding.translator import Translator
+
+TEXT = "two euros and nine dollars"
+GERMAN = "es ist schon zwölf und der Kaffee ist nicht gut"
+
+
+def upload(server: Running, name: str, content: bytes, **fields: str) -> tuple[int, dict[str, str]]:
+    parts = [f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n' for key, value in fields.items()]
+    head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    body = "".join(parts).encode() + head.encode() + content + b"\r\n--x--\r\n"
+    found = server.ask("POST", "/translate_file", body, content_type="multipart/form-data; boundary=x")
+    return found.status, found.json
+
+
+def test_the_real_client_translates_detects_and_lists(server: Running, loaded: list[Translator]):
+    client = LibreTranslateAPI(server.url)
+    assert client.translate(TEXT, "en", "de") == loaded[0].translate(TEXT).text
+    assert client.translate(TEXT, "en", "fr") == loaded[2].translate(TEXT).text
+    assert client.translate(GERMAN, "auto", "en") == loaded[1].translate(GERMAN).text
+    assert client.detect(GERMAN)[0]["language"] == "de"
+    assert client.detect("it is not what you think")[0]["language"] == "en"
+    assert client.languages() == [
+        {"code": "en", "name": "English", "targets": ["de", "en", "fr"]},
+        {"code": "de", "name": "German", "targets": ["de", "en"]},
+        {"code": "fr", "name": "French", "targets": ["fr"]},
+    ]
+
+
+def test_a_list_is_answered_with_a_list(server: Running, loaded: list[Translator]):
+    texts = [TEXT, "", "nine", TEXT + "\n\n nine"]
+    answer = server.post("/translate", {"q": texts, "source": "en", "target": "de", "format": "text"})
+    assert answer.json == {"translatedText": [loaded[0].translate(text).text for text in texts]}
+
+
+def test_alternatives_are_the_next_best(server: Running, loaded: list[Translator]):
+    answer = server.post("/translate", {"q": TEXT, "source": "en", "target": "de", "alternatives": 3}).json
+    best = [text for text, _ in loaded[0].translate(TEXT, n_best=4, beam=4).alternatives()]
+    assert [answer["translatedText"], *answer["alternatives"]] == list(dict.fromkeys(best))
+
+
+def test_auto_says_what_was_found(server: Running):
+    answer = server.post("/translate", {"q": [GERMAN, "what is this"], "source": "auto", "target": "en"}).json
+    # Only German can be translated into English here, whatever a text may be.
+    assert [found["language"] for found in answer["detectedLanguage"]] == ["de", "de"]
+    sure, unsure = (found["confidence"] for found in answer["detectedLanguage"])
+    assert sure > 50 > unsure
+
+
+def test_a_text_in_the_language_wanted_stays(server: Running):
+    assert server.form("/translate", q=TEXT, source="en", target="en").json == {"translatedText": TEXT}
+
+
+def test_markup_stays_where_it_is(server: Running, loaded: list[Translator]):
+    html = '<p class="a>b">two &amp; nine<br/>three</p><script>two < nine</script><!-- two --> <code>two</code> 1 < 2'
+    found = server.post("/translate", {"q": html, "source": "en", "target": "de", "format": "html"}).json
+
+    def said(text: str) -> str:
+        return loaded[0].translate(text).text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+    assert found["translatedText"] == (
+        f'<p class="a>b">{said("two & nine")}<br/>{said("three")}</p><script>two < nine</script><!-- two --> '
+        f"<code>two</code>{said(' 1 < 2')}"
+    )
+
+
+def test_files_come_back_translated(server: Running, loaded: list[Translator]):
+    text = "two\n\n  nine euros \r\nthree"
+    status, answer = upload(server, "../../etc/letter.TXT", text.encode(), source="en", target="de")
+    assert status == 200
+    with urlopen(answer["translatedFileUrl"]) as found:
+        assert found.read().decode() == loaded[0].translate(text).text
+        assert found.headers["Content-Disposition"] == 'attachment; filename="translated.txt"'
+    status, answer = upload(server, "a.html", b"<b>two</b>", source="en", target="de")
+    with urlopen(answer["translatedFileUrl"]) as found:
+        assert found.read().decode().startswith("<b>")
+    assert server.get("/download_file/..%2F..%2Fetc%2Fpasswd").status == 404
+    assert server.get("/download_file/nothing.txt").status == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.pdf", b"two", "files may be .txt, .html"),
+        ("a.txt", b"two\n\xff", "line 2 of the file is not UTF-8"),
+    ],
+)
+def test_other_files_are_refused(server: Running, name: str, content: bytes, reason: str):
+    status, answer = upload(server, name, content, source="en", target="de")
+    assert status == 400
+    assert reason.lower() in answer["error"].lower()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"source": "en", "target": "de"}, "q: Field required"),
+        ({"q": TEXT, "target": "de"}, "source: Field required"),
+        ({"q": TEXT, "source": "en", "target": "xx"}, "nothing here translates: from en, into xx; there are en-de"),
+        ({"q": TEXT, "source": "en", "target": "de", "format": "pdf"}, "format"),
+        ({"q": 3, "source": "en", "target": "de"}, "q.str"),
+        ({"q": TEXT, "source": "en", "target": "de", "alternatives": 99}, "alternatives"),
+        ([], "the request"),
+        ({"q": "\ud800", "source": "en", "target": "de"}, "surrogate"),
+    ],
+)
+def test_errors_are_json_with_a_reason(server: Running, value: object, reason: str):
+    answer = server.post("/translate", value)
+    assert answer.status == 400
+    assert reason in answer.json["error"]
+
+
+def test_what_is_no_request_is_refused(server: Running):
+    assert server.ask("POST", "/translate", b"{", content_type="application/json").status == 400
+    assert server.ask("POST", "/translate", b"[" * 50_000, content_type="application/json").status == 400
+    assert server.ask("POST", "/translate", b"x", content_type="image/png").status == 400
+    assert server.ask("POST", "/translate_file", b"x", content_type="multipart/form-data; boundary=x").status == 400
+    assert server.ask("PUT", "/translate", b"x").status == 405
+    assert server.form("/translate", q="x" * 20_001, source="en", target="de").status == 413
+    assert server.get("/frontend/settings").json["charLimit"] == 20_000
+
+
+def test_forms_take_fields_of_the_address_too(server: Running, loaded: list[Translator]):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request(
+        "POST", "/translate?source=en&target=de", b"q=two", {"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    assert json.loads(connection.getresponse().read()) == {"translatedText": loaded[0].translate("two").text}
+    connection.close()
