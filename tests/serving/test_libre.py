@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import re
+from html import unescape
 from urllib.request import urlopen
 
 import pytest
@@ -71,6 +73,17 @@ def test_markup_stays_where_it_is(server: Running, loaded: list[Translator]):
         f'<p class="a>b">{said("two & nine")}<br/>{said("three")}</p><script>two < nine</script><!-- two --> '
         f"<code>two</code>{said(' 1 < 2')}"
     )
+
+
+def test_a_sentence_with_a_word_in_bold_is_one_sentence(server: Running, loaded: list[Translator]):
+    html = "<p>two <b>nine</b> euros</p>"
+    asked = {"q": html, "source": "en", "target": "de", "format": "html", "alternatives": 2}
+    found = server.post("/translate", asked).json
+    best = [text for text, _ in loaded[0].translate("two nine euros", n_best=3, beam=4).alternatives()]
+    for text, expected in zip([found["translatedText"], *found["alternatives"]], best, strict=True):
+        assert text.startswith("<p>")
+        assert text.count("<b>") == text.count("</b>") > 0
+        assert unescape(re.sub("<[^>]*>", "", text)) == expected
 
 
 def test_files_come_back_translated(server: Running, loaded: list[Translator]):

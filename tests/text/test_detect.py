@@ -1,13 +1,10 @@
-"""Languages are told apart, and HTML keeps its markup."""
-
-import html
+"""Languages are told apart."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.text.detect import SCRIPTS, WORDS, detect, name_language
-from transduce.text.markup import Markup
 
 # The first article of the Universal Declaration of Human Rights (United Nations), of which each has its translation.
 ARTICLES = {
@@ -57,29 +54,3 @@ def test_the_lists_belong_together():
     assert set(WORDS) <= written
     assert all(name_language(language) != language for language in written)
     assert (name_language("pt-BR"), name_language("xx")) == ("Portuguese", "xx")
-
-
-PIECES = ["<b>", "</b>", "<br/>", "<!-- a > b -->", '<a href="x>y">', "<script>", "</script>", "<", ">", "&amp;", '"']
-
-
-@given(st.lists(st.sampled_from([*PIECES, "two", " nine\n", "<pre>", "</pre>"]), max_size=12).map("".join))
-def test_markup_without_a_change_means_what_it_meant(text: str):
-    markup = Markup(text)
-    assert html.unescape(markup.fill(markup.texts)) == html.unescape(text)
-    assert markup.fill(markup.texts).count("<script") == text.count("<script")
-
-
-def test_only_texts_are_given_out():
-    markup = Markup(
-        '<p title="two > one">two <b>nine</b>&nbsp;</p><STYLE>p { }</style><code>x</code> &lt;three&gt; 1 < 2'
-    )
-    assert markup.texts == ["two ", "nine", " <three> 1 < 2"]
-    assert markup.fill(["a<b>", "c", "d"]) == (
-        '<p title="two > one">a&lt;b&gt;<b>c</b>&nbsp;</p><STYLE>p { }</style><code>x</code>d'
-    )
-
-
-def test_what_has_no_end_takes_no_time_to_speak_of():
-    # A search for the end of each tag that read all the rest would take hours here.
-    for text in ('<a "' * 200_000, "two <!--" * 200_000, "two <" * 200_000):
-        assert Markup(text).texts == [text]

@@ -6,7 +6,7 @@ from functools import cached_property
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -58,6 +58,15 @@ class Sentence:
     alternatives: tuple[Alternative, ...]
 
 
+class Version(NamedTuple):
+    """One translation of a whole text."""
+
+    text: str
+    score: float
+    links: Links | None
+    """(source word, target word) pairs, counted from 0 over all sentences"""
+
+
 @dataclass(frozen=True)
 class Translation:
     """The translation of a text: its sentences' best translations in the layout of the text."""
@@ -71,11 +80,22 @@ class Translation:
 
     def alternatives(self) -> list[tuple[str, float]]:
         """The best translations of the whole text with their scores, as many as were asked for."""
+        return [(version.text, version.score) for version in self.versions()]
+
+    def versions(self) -> list["Version"]:
+        """The best translations of the whole text, with links of its words if they were asked for."""
         many = max((len(sentence.alternatives) for sentence in self.sentences), default=1)
-        return [
-            (self.layout.join([s.alternatives[n].text for s, n in zip(self.sentences, choice)]), score)
-            for choice, score in _best_choices([[a.score for a in s.alternatives] for s in self.sentences], many)
-        ]
+        found: list[Version] = []
+        for choice, score in _best_choices([[a.score for a in s.alternatives] for s in self.sentences], many):
+            chosen = [sentence.alternatives[n] for sentence, n in zip(self.sentences, choice)]
+            links: Links = []
+            sources = targets = 0  # words before
+            for sentence, one in zip(self.sentences, chosen):
+                links += [(source + sources, target + targets) for source, target in one.alignment or ()]
+                sources, targets = sources + len(sentence.source.split()), targets + len(one.text.split())
+            linked = all(one.alignment is not None for one in chosen)
+            found.append(Version(self.layout.join([one.text for one in chosen]), score, links if linked else None))
+        return found
 
     def __str__(self) -> str:
         return self.text

@@ -14,8 +14,9 @@ from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
+from transduce.decoding.options import Options
 from transduce.decoding.options import Request as Wanted
-from transduce.decoding.translator import Translation
+from transduce.decoding.translator import Translation, Version
 from transduce.serving import forms
 from transduce.serving.answers import House, problems
 from transduce.serving.models import AUTO, Served
@@ -198,7 +199,9 @@ async def _translate(
             many = asked.alternatives + 1
             settings = {"n_best": many, "beam": max(many, served.desk.translator.search.beam)}
         own = [(number, text) for number, piece in enumerate(pieces) if piece.served is served for text in piece.own]
-        for (number, _), one in zip(own, await served.desk.translate([Wanted(text) for _, text in own], **settings)):
+        options = Options(alignments=any(piece.markup and piece.markup.has_elements for piece in pieces))
+        wanted = [Wanted(text) for _, text in own]
+        for (number, _), one in zip(own, await served.desk.translate(wanted, options, **settings)):
             found.setdefault(number, []).append(one)
     return [_finish(piece, found.get(number, []), asked.alternatives) for number, piece in enumerate(pieces)]
 
@@ -207,24 +210,28 @@ def _finish(piece: _Piece, found: list[Translation], more: int) -> tuple[str, li
     if not piece.served:
         return piece.text, [], None
     versions = _versions(found, more + 1)
-    filled = [piece.markup.fill(version) if piece.markup else version[0] for version in versions]
+    filled = [
+        piece.markup.fill([(one.text, one.links) for one in some]) if piece.markup else some[0].text
+        for some in versions
+    ]
     detected = None if piece.share is None else _detected(piece.served.source, piece.share)
     return filled[0], [one for one in dict.fromkeys(filled[1:]) if one != filled[0]], detected
 
 
 async def _translate_html(served: Served, text: str) -> str:
     """An HTML file, some of its texts at a time."""
-    markup, done = Markup(text), list[str]()
+    markup, done = Markup(text), list[Version]()
+    options = Options(alignments=markup.has_elements)
     with served.desk.document():
         for begin in range(0, len(markup.texts), TOGETHER):
             some = [Wanted(own) for own in markup.texts[begin : begin + TOGETHER]]
-            done += [one.text for one in await served.desk.translate(some, patient=True)]
-    return markup.fill(done)
+            done += [one.versions()[0] for one in await served.desk.translate(some, options, patient=True)]
+    return markup.fill([(version.text, version.links) for version in done])
 
 
-def _versions(found: list[Translation], many: int) -> list[list[str]]:
+def _versions(found: list[Translation], many: int) -> list[list[Version]]:
     """The translations of all texts, the best of each first; where one has fewer, its best again."""
-    ranked = [[text for text, _ in one.alternatives()] if many > 1 else [one.text] for one in found]
+    ranked = [one.versions() for one in found]
     most = max(map(len, ranked), default=1)
     return [[own[place] if place < len(own) else own[0] for own in ranked] for place in range(min(many, most))]
 

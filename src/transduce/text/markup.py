@@ -1,45 +1,104 @@
 """HTML as texts to translate and the markup around them, which stays as it is, character for character.
 
-A text ends where a tag begins: a sentence with a word in bold is three texts.
+A text goes on over tags within a line, such as bold and links: each word of its translation gets those of the word that
+it comes from. All other tags end it.
 """
 
 import html
 import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 UNTOUCHED = ("script", "style", "code", "pre", "textarea", "template")  # with all that is in them
-MOST_QUOTED = 64  # values in one tag; what has more is no tag, and the search for its end is bounded
+# Tags within a line: of those here, a text goes on over the ones that are closed in it.
+INLINE = frozenset(
+    "a abbr acronym b bdi bdo big cite data del dfn em font i ins kbd label mark q s samp small span strike strong sub "
+    "sup time tt u var".split()
+)
+EMPTY = frozenset({"img", "wbr"})  # the same, but they hold nothing
+# Bounds, so that no text takes more time than in proportion to its length.
+MOST_QUOTED = 64  # values in one tag; what has more is no tag
+MOST_ELEMENTS = 100  # in a text; where there are more, their tags end texts
+
+Links = Sequence[tuple[int, int]]  # (source word, target word), counted from 0; words are what spaces divide
+Path = tuple[int, ...]  # numbers of elements, each within the one before
 
 _NAME = re.compile(r"</?([A-Za-z][^\s/>]*)")
+_STOP = re.compile(r"[<>\"']")
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class _Element:
+    """A tag, or a pair of tags, and which characters of the text are in it."""
+
+    opening: str
+    closing: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Passage:
+    """A text, and the elements in it in the order in which they open."""
+
+    text: str
+    elements: tuple[_Element, ...] = ()
+
+    @cached_property
+    def _stretches(self) -> tuple[list[int], list[Path]]:
+        """Where the elements around a character change, and what they are from there on."""
+        begins = sorted({0, *(place for element in self.elements for place in (element.begin, element.end))})
+        numbered = list(enumerate(self.elements))
+        return begins, [tuple(n for n, one in numbered if one.begin <= place < one.end) for place in begins]
+
+    def around(self, place: int) -> Path:
+        """The elements around a character."""
+        begins, paths = self._stretches
+        return paths[bisect_right(begins, place) - 1]
 
 
 class Markup:
     """An HTML text, cut: `texts` are to be translated, and `fill` puts translations in their places."""
 
     def __init__(self, text: str):
-        self._parts: list[str] = []
-        self._places: list[int] = []
-        for part, translated in _cut(text):
-            if translated and any(map(str.isalnum, plain := html.unescape(part))):
-                self._places.append(len(self._parts))
-                part = plain
-            self._parts.append(part)
+        self._parts: list[str | _Passage] = []
+        run: list[str] = []  # texts at even places, tags within the line at odd ones
+        for part, is_text in _cut(text):
+            if is_text or _is_inline(part):
+                run.append(part)
+            else:
+                self._parts += [*_find_passages(run), part]
+                run = []
+        self._parts += _find_passages(run)
+
+    @property
+    def _passages(self) -> list[_Passage]:
+        return [part for part in self._parts if isinstance(part, _Passage)]
 
     @property
     def texts(self) -> list[str]:
-        """What stands between the tags, as plain text."""
-        return [self._parts[place] for place in self._places]
+        """The texts, without any tag."""
+        return [passage.text for passage in self._passages]
 
-    def fill(self, translations: Sequence[str]) -> str:
-        """The HTML with a translation for each text."""
-        parts = list(self._parts)
-        for place, translation in zip(self._places, translations, strict=True):
-            parts[place] = html.escape(translation, quote=False)
+    @property
+    def has_elements(self) -> bool:
+        """Whether tags stand within texts, so that links of words are needed."""
+        return any(passage.elements for passage in self._passages)
+
+    def fill(self, translations: Sequence[tuple[str, Links | None]]) -> str:
+        """The HTML with a translation for each text; without its links words are taken to keep their order."""
+        left = iter(translations)
+        parts = (part if isinstance(part, str) else _weave(part, *next(left)) for part in self._parts)
         return "".join(parts)
 
 
 def _cut(text: str) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, and whether each is to be translated."""
+    """The parts of an HTML text, by turns texts and tags, and whether each is a text; texts may be empty."""
     begin = at = 0
     last = text.rfind("-->")  # so that it is not looked for behind each of many beginnings
     while (at := text.find("<", at)) >= 0:
@@ -75,4 +134,145 @@ def _end_of_tag(text: str, at: int, last: int) -> int | None:
     return None
 
 
-_STOP = re.compile(r"[<>\"']")
+def _is_inline(tag: str) -> bool:
+    return _name(tag) in INLINE | EMPTY
+
+
+def _name(tag: str) -> str:
+    found = _NAME.match(tag)
+    return found[1].lower() if found else ""
+
+
+def _find_passages(run: Sequence[str]) -> Iterator[str | _Passage]:
+    """The passages of a line's texts and tags; tags that are not closed in it divide it, and those around all stay."""
+    partners = _find_partners(run)
+    begin = 0
+    for place in range(1, len(run) + 1, 2):
+        if place not in partners:  # it stands alone, or the run ends
+            yield from _find_passage(run, begin, place, partners)
+            yield from run[place : place + 1]
+            begin = place + 1
+
+
+def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, int]) -> Iterator[str | _Passage]:
+    """One passage, from a text to before a tag; all tags between have their partners there."""
+    behind: list[str] = []
+    while end - begin > 3 and not run[begin] and not run[end - 1] and partners[begin + 1] == end - 2:
+        yield run[begin + 1]
+        behind.append(run[end - 2])
+        begin, end = begin + 2, end - 2
+    texts = [html.unescape(part) for part in run[begin:end:2]]
+    if not any(map(str.isalnum, "".join(texts))):
+        yield "".join(run[begin:end])
+    elif end - begin > 4 * MOST_ELEMENTS:
+        for place in range(begin, end, 2):
+            yield from _find_passage(run, place, place + 1, {})
+            yield from run[place + 1 : min(place + 2, end)]
+    else:
+        offsets = [0, *accumulate(map(len, texts))]
+        elements = [
+            _Element(run[place], run[partner] if partner > place else "", offsets[a], offsets[b])
+            for place in range(begin + 1, end, 2)
+            if (partner := partners[place]) >= place
+            for a, b in [((place - begin + 1) // 2, (partner - begin + 1) // 2)]
+        ]
+        yield _Passage("".join(texts), tuple(elements))
+    yield from reversed(behind)
+
+
+def _find_partners(run: Sequence[str]) -> dict[int, int]:
+    """For each tag the place of the one that closes or opens it, or its own if it holds nothing.
+
+    Tags without a partner are left out, and so are all around them.
+    """
+    partners: dict[int, int] = {}
+    above: list[int] = []
+    for place in range(1, len(run), 2):
+        name = _name(run[place])
+        if name in EMPTY:
+            partners[place] = place
+        elif not run[place].startswith("</"):
+            above.append(place)
+        elif above and _name(run[above[-1]]) == name:
+            partners[place] = above.pop()
+            partners[partners[place]] = place
+        else:
+            above.clear()
+    return partners
+
+
+def _weave(passage: _Passage, translation: str, links: Links | None) -> str:
+    """A translation with the elements of its passage."""
+    source = [found.span() for found in _WORD.finditer(passage.text)]
+    target = [found.span() for found in _WORD.finditer(translation)]
+    if not passage.elements or not target:
+        tags = "".join(element.opening + element.closing for element in passage.elements)
+        return html.escape(translation, quote=False) + tags
+    origins = _find_origins(len(source), len(target), links)
+    paths = [_paths_of(passage, *source[origin]) for origin in origins]
+    used = {number for own in paths for path in own for number in path}
+    standing: dict[int, list[str]] = {}  # what holds no words, by the target word that it stands before
+    for number, element in enumerate(passage.elements):
+        if number in used:
+            continue
+        word = sum(end <= element.begin for _, end in source)  # the first in it or behind it
+        near = min(range(len(target)), key=lambda place: abs(origins[place] - word))
+        if element.begin < element.end:  # no word comes from its words: it gets the nearest
+            head, core, tail = paths[near]
+            paths[near] = head, tuple(sorted({*core, number})), tail
+        else:
+            place = near if word < len(source) else len(target)
+            standing.setdefault(place, []).append(element.opening + element.closing)
+    pieces: list[tuple[str, Path]] = []  # in HTML, with the elements around them
+    end = 0
+    for place, (begin, stop) in enumerate(target):
+        cuts = _cut_word(translation, begin, stop)
+        own = [(html.escape(translation[a:b], quote=False), path) for (a, b), path in zip(cuts, paths[place]) if a < b]
+        before = pieces[-1][1] if pieces else ()
+        pieces.append((html.escape(translation[end:begin], quote=False), before[: _shared(before, own[0][1])]))
+        pieces += [(tag, own[0][1]) for tag in standing.get(place, [])] + own
+        end = stop
+    last = "".join([*standing.get(len(target), []), html.escape(translation[end:], quote=False)])
+    return _render([*pieces, (last, ())], passage.elements)
+
+
+def _find_origins(source: int, target: int, links: Links | None) -> list[int]:
+    """The source word that each target word comes from; without links, the one at the same share of the way."""
+    origins = [place * source // target for place in range(target)]
+    for origin, place in links or ():
+        if place < target and origin < source:
+            origins[place] = origin
+    return origins
+
+
+def _paths_of(passage: _Passage, begin: int, end: int) -> tuple[Path, Path, Path]:
+    """The elements around a word: its punctuation in front, itself, its punctuation behind."""
+    (_, first), (_, last), _ = _cut_word(passage.text, begin, end)
+    most, _ = Counter(map(passage.around, range(first, last))).most_common(1)[0]
+    # Where it has none, what a translation has is within what goes on beside the word.
+    head = passage.around(begin) if begin < first else passage.around(begin - 1) if begin else ()
+    return head, most, passage.around(end - 1 if last < end else end)
+
+
+def _cut_word(text: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """Where a word's punctuation in front, the word itself and its punctuation behind begin and end."""
+    letters = [place for place in range(begin, end) if text[place].isalnum()]
+    first, last = (letters[0], letters[-1] + 1) if letters else (begin, end)
+    return [(begin, first), (first, last), (last, end)]
+
+
+def _render(pieces: Sequence[tuple[str, Path]], elements: Sequence[_Element]) -> str:
+    parts: list[str] = []
+    here: Path = ()
+    for text, path in pieces:
+        shared = _shared(here, path)
+        parts += [elements[number].closing for number in reversed(here[shared:])]
+        parts += [elements[number].opening for number in path[shared:]]
+        parts.append(text)
+        here = path
+    return "".join(parts)
+
+
+def _shared(one: Path, other: Path) -> int:
+    """How many elements two paths begin with together."""
+    return next((place for place, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))

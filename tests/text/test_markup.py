@@ -1,0 +1,128 @@
+"""HTML keeps its markup; what stands within a line goes with the words it stood around."""
+
+import html
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.text.markup import MOST_ELEMENTS, Links, Markup
+
+PIECES = ["<b>", "</b>", "<i>", "</i>", "<br/>", "<!-- a > b -->", '<a href="x>y">', "</a>", "<img src=x>", "<script>"]
+PIECES += ["</script>", "<", ">", "&amp;", '"', "two", "two,", " nine\n", "<pre>", "</pre>", " "]
+
+
+def keep(text: str) -> tuple[str, Links]:
+    """A translation that says the same."""
+    return text, [(place, place) for place in range(len(text.split()))]
+
+
+def turn(text: str) -> tuple[str, Links]:
+    """A translation that says all words in the other order."""
+    words = text.split()[::-1]
+    return " ".join(words), [(len(words) - 1 - place, place) for place in range(len(words))]
+
+
+class Read(HTMLParser):
+    """What Python's own parser makes of HTML: the letters, each with the tags it is in."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.here: list[str] = []
+        self.letters: list[tuple[str, tuple[str, ...]]] = []
+        self.empty: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag == "img":
+            self.empty.append(tag)
+        else:
+            self.here.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.here.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.letters += [(letter, tuple(self.here)) for letter in data if letter.isalnum()]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_markup_without_a_change_means_what_it_meant(text: str):
+    markup = Markup(text)
+    found = markup.fill([keep(own) for own in markup.texts])
+    assert found.count("<script") == text.count("<script")
+    if not markup.has_elements:
+        assert html.unescape(found) == html.unescape(text)
+
+
+WORDS = st.sampled_from(["two", "nine,", "(a)", "b", "éa"])
+TEXTS = st.recursive(
+    WORDS,
+    lambda inner: st.builds(
+        lambda tag, parts: f"<{tag}>{' '.join(parts)}</{tag}>",
+        st.sampled_from(["b", "i", "a", "span"]),
+        st.lists(inner, min_size=1, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(TEXTS | st.just("<img src=x>"), min_size=1, max_size=4).map(" ".join))
+def test_every_letter_keeps_its_tags(text: str):
+    markup = Markup(text)
+    same = Read(markup.fill([keep(own) for own in markup.texts]))
+    assert same.letters == Read(text).letters
+    # In another order they are the same letters with the same tags, and the tags still close one another.
+    turned = Read(markup.fill([turn(own) for own in markup.texts]))
+    assert sorted(turned.letters) == sorted(same.letters)
+    assert turned.empty == same.empty == Read(text).empty
+
+
+@pytest.mark.parametrize(
+    ("source", "texts", "links", "expected"),
+    [
+        ("<p>the <b>old</b> man.</p>", ["l' homme vieux."], [(0, 0), (2, 1), (1, 2)], "<p>l' homme <b>vieux</b>.</p>"),
+        # A whole sentence in a link needs no links of words.
+        ("<li><a href=x>the man</a></li>", ["l'homme"], None, "<li><a href=x>l'homme</a></li>"),
+        # Words that part take their tags with them.
+        ("to <b>give up</b> it", ["gibt es auf"], [(1, 0), (3, 1), (2, 2)], "<b>gibt</b> es <b>auf</b>"),
+        # What no word comes from stays with a neighbour; what holds no words stays where it was.
+        ("a <b>very</b> man", ["homme"], [(2, 0)], "<b>homme</b>"),
+        ("a <img src=x> man", ["un homme"], [(0, 0), (1, 1)], "un <img src=x>homme"),
+        ("the man <img src=x>", ["l'homme"], [(1, 0)], "l'homme<img src=x>"),
+        # Without links words keep their order.
+        ("one <i>two</i>", ["un deux"], None, "un <i>deux</i>"),
+        ("one <i>two</i>", [""], [], "<i></i>"),
+        # Links to words that are not there are none.
+        ("one <i>two</i>", ["un deux"], [(7, 1), (0, 9)], "un <i>deux</i>"),
+        # Letters are letters in the translation too.
+        ("one <i>two</i>", ["a<b> &amp;"], [(0, 0), (1, 1)], "a&lt;b&gt; &amp;<i>amp</i>;"),
+    ],
+    ids=range(10),
+)
+def test_words_get_the_tags_of_those_they_come_from(source: str, texts: list[str], links: Links | None, expected: str):
+    assert Markup(source).fill([(text, links) for text in texts]) == expected
+
+
+def test_only_texts_are_given_out():
+    markup = Markup(
+        '<p title="two > one">two <b>nine</b>&nbsp;</p><STYLE>p { }</style><code>x</code> &lt;three&gt; 1 < 2<br>'
+        "<b>four<p>five</b></p>"
+    )
+    assert markup.texts == ["two nine\xa0", " <three> 1 < 2", "four", "five"]
+    assert markup.fill([("a <b>", [(0, 0), (1, 1)]), ("d", None), ("e", None), ("f", None)]) == (
+        '<p title="two > one">a &lt;<b>b</b>&gt;</p><STYLE>p { }</style><code>x</code>d<br><b>e<p>f</b></p>'
+    )
+
+
+def test_no_text_takes_more_time_than_in_proportion_to_its_length():
+    # A search for the end of each tag that read all the rest would take hours here.
+    for text in ('<a "' * 200_000, "two <!--" * 200_000, "two <" * 200_000):
+        assert Markup(text).texts == [text]
+    many = Markup("<b>two</b> nine " * (MOST_ELEMENTS + 1))
+    assert not many.has_elements
+    for text in ("two <b>" * 50_000, "<b>" * 50_000 + "two" + "</b>" * 50_000, "<b>two</b> " * 50_000):
+        markup = Markup(text)
+        assert markup.fill([keep(own) for own in markup.texts]) == text
