@@ -79,10 +79,10 @@ def remove_leftovers(parent: Path, name: str = "*") -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors as safetensors and sync them."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: dict[str, str] | None = None) -> None:
+    """Write tensors as safetensors and sync them; notes stand in the file's head."""
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, notes)
     except SafetensorError as error:  # such as a full disk
         raise OSError(f"{path.name} cannot be written ({error})") from error
     sync_file(path)
