@@ -108,6 +108,11 @@ class Translator:
             raise ConfigError("Translator.load needs the folder of a run, a checkpoint or a model")
         return cls(*load_engine(paths, device, precision, threads, engine))
 
+    def __call__(self, texts: str | Sequence[str], **settings: Any) -> list[dict[str, str]]:
+        """Translate as a translation pipeline of Hugging Face does: a list of {"translation_text": …}."""
+        several = [texts] if isinstance(texts, str) else texts
+        return [{"translation_text": found.text} for found in self.translate(several, **settings)]
+
     @overload
     def translate(self, texts: str | Request, options: Options | None = None, **settings: Any) -> Translation: ...
     @overload

@@ -27,6 +27,10 @@ _TYPES = ("float32", "int8", "int16", "int32")
 _ACTIVATIONS = {"relu": 0, "silu": 2, "swiglu": 2, "gelu": 3}
 _BATCH = 32
 
+PRECISIONS = ("float32", "int8")
+WRITTEN_WITH = ()
+CHECKED_WITH = ("ctranslate2",)
+ALIKE = False
 USE = """\
 ```sh
 pip install ctranslate2 sentencepiece
@@ -35,10 +39,10 @@ pip install ctranslate2 sentencepiece
 ```python
 import ctranslate2, sentencepiece
 
-source, target = (sentencepiece.SentencePieceProcessor(f"{folder}/{side}.spm") for side in ("source", "target"))
-translator = ctranslate2.Translator(folder)
-tokens = source.encode("{example}", out_type=str)
-found = translator.translate_batch([tokens], beam_size={beam}, length_penalty={alpha})
+source, target = (sentencepiece.SentencePieceProcessor(f"FOLDER/{side}.spm") for side in ("source", "target"))
+translator = ctranslate2.Translator("FOLDER")
+tokens = source.encode("EXAMPLE", out_type=str)
+found = translator.translate_batch([tokens], beam_size=BEAM, length_penalty=ALPHA)
 print(target.decode(found[0].hypotheses[0]))
 ```
 
@@ -81,21 +85,29 @@ def token_names(loaded: Loaded, side: str) -> list[str]:
     return loaded.subwords[side].pieces(range(len(loaded.subwords[side])))
 
 
-def translate(folder: Path, lines: Sequence[str], beam: int, most: int) -> list[str]:
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[str]:
     """Translate with CTranslate2 itself, without a length penalty."""
+    source, target = (folder / f"{side}.spm" for side in SIDES)
+    return translate_with(folder, source, target, lines, beam, most)
+
+
+def translate_with(
+    model: Path, source: Path, target: Path, lines: Sequence[str], beam: int, most: int | None
+) -> list[str]:
+    """The same with SentencePiece models from anywhere."""
     import ctranslate2
     import sentencepiece
 
-    source, target = (sentencepiece.SentencePieceProcessor(str(folder / f"{side}.spm")) for side in SIDES)
-    translator = ctranslate2.Translator(str(folder), device="cpu")
+    into, out_of = (sentencepiece.SentencePieceProcessor(str(path)) for path in (source, target))
+    translator = ctranslate2.Translator(str(model), device="cpu")
     found = translator.translate_batch(
-        source.encode(list(lines), out_type=str),
+        into.encode(list(lines), out_type=str),
         beam_size=beam,
         length_penalty=0.0,
-        max_decoding_length=most,
+        max_decoding_length=most or 256,
         max_batch_size=_BATCH,
     )
-    return [target.decode(result.hypotheses[0]).replace(SPACE, " ") for result in found]
+    return [out_of.decode(result.hypotheses[0]).replace(SPACE, " ") for result in found]
 
 
 def write_binary(path: Path, variables: Mapping[str, np.ndarray]) -> None:

@@ -17,7 +17,7 @@ from transduce.disk import write_json, write_synced
 from transduce.interop.parts import Attention, Parts, longest_known, take_apart
 from transduce.interop.rewrite import Linear
 from transduce.interop.to_ctranslate2 import SIDES, token_names
-from transduce.model.saved import Loaded, write_tensors
+from transduce.model.saved import Loaded, Precision, write_tensors
 from transduce.text.subwords import BEGIN, END, PAD, UNKNOWN
 
 _CLASSES = {
@@ -28,6 +28,10 @@ _CLASSES = {
 _EPSILON = 1e-5  # in all their norms
 _BATCH = 16
 
+PRECISIONS = ("float32",)
+WRITTEN_WITH = ()
+CHECKED_WITH = ("transformers",)
+ALIKE = False
 USE = """\
 ```sh
 pip install transformers torch sentencepiece sacremoses
@@ -36,9 +40,9 @@ pip install transformers torch sentencepiece sacremoses
 ```python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("{folder}")
-model = AutoModelForSeq2SeqLM.from_pretrained("{folder}")
-found = model.generate(**tokenizer(["{example}"], return_tensors="pt", padding=True))
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+found = model.generate(**tokenizer(["EXAMPLE"], return_tensors="pt", padding=True))
 print(tokenizer.batch_decode(found, skip_special_tokens=True))
 ```
 
@@ -70,7 +74,7 @@ def find_problems(config: ModelConfig) -> list[str]:
     return problems
 
 
-def write(loaded: Loaded, folder: Path, precision: str) -> None:
+def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
     """Fill a folder."""
     config = loaded.config.model
     kind, architecture = _CLASSES[config.norm, config.positions]
@@ -105,7 +109,7 @@ def write(loaded: Loaded, folder: Path, precision: str) -> None:
     write_json(folder / "tokenizer_config.json", tokenizer)
 
 
-def translate(folder: Path, lines: Sequence[str], beam: int, most: int) -> list[str]:
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[str]:
     """Translate with transformers itself, without a length penalty."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -115,7 +119,7 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int) -> list[
     logging.disable_progress_bar()
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(folder))
-    settings = {"num_beams": beam, "max_length": most + 1, "do_sample": False}
+    settings = {"num_beams": beam, "max_length": (most or 256) + 1, "do_sample": False}
     settings |= {"length_penalty": 0.0, "early_stopping": "never"} if beam > 1 else {"early_stopping": False}
     found: list[str] = []
     for first in range(0, len(lines), _BATCH):

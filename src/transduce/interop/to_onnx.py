@@ -10,15 +10,20 @@ from typing import Any
 import torch
 
 from transduce.disk import sync_file
+from transduce.errors import UsageError
 from transduce.interop.to_program import INPUTS, OUTPUTS, transcribe, write_beside
 from transduce.interop.to_program import find_problems as find_problems
 from transduce.interop.to_program import translate as translate
 from transduce.model.saved import Loaded, Precision
 
+PRECISIONS = ("float32", "int8")
+WRITTEN_WITH = ("onnx", "onnxscript")
+CHECKED_WITH = ("onnxruntime",)
+ALIKE = True
 USE = """\
 ```sh
 pip install onnxruntime sentencepiece numpy
-python {folder}/translate.py < IN > OUT
+python FOLDER/translate.py < IN > OUT
 ```
 
 `translate.py` is all that is needed beside onnxruntime: it searches in numpy as transduce does, and may be changed at
@@ -46,7 +51,10 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
 
 def _round(path: Path) -> None:
     """Weights of products in integers, each column with a factor of its own; activations are rounded as they come."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
+    try:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ImportError:
+        raise UsageError("--precision int8 is written with onnxruntime; pip install onnxruntime") from None
 
     whole = path.with_suffix(".whole.onnx")
     path.rename(whole)

@@ -15,7 +15,7 @@ from torch.export import Dim, ExportedProgram, export, save
 from transduce.config import ModelConfig
 from transduce.disk import sync_file, write_json, write_synced
 from transduce.interop.dense import Encoder, Step
-from transduce.model.saved import Loaded
+from transduce.model.saved import Loaded, Precision
 
 INPUTS = {
     "encoder": ("source", "lengths"),
@@ -23,10 +23,14 @@ INPUTS = {
 }
 OUTPUTS = {"encoder": ("memory_keys", "memory_values"), "step": ("logits", "new_keys", "new_values")}
 
+PRECISIONS = ("float32",)
+WRITTEN_WITH = ()
+CHECKED_WITH = ("torch",)
+ALIKE = True
 USE = """\
 ```sh
 pip install torch sentencepiece numpy
-python {folder}/translate.py < IN > OUT
+python FOLDER/translate.py < IN > OUT
 ```
 
 `translate.py` is all that is needed beside torch: it reads the programs with `torch.export.load`, searches in numpy as
@@ -64,7 +68,7 @@ def transcribe(loaded: Loaded) -> dict[str, ExportedProgram]:
         return {name: export(part, given, dynamic_shapes=shapes) for name, (part, given, shapes) in parts.items()}
 
 
-def write(loaded: Loaded, folder: Path, precision: str) -> None:
+def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
     """Fill a folder."""
     for name, program in transcribe(loaded).items():
         path = folder / f"{name}.pt2"
@@ -99,8 +103,9 @@ def write_beside(loaded: Loaded, folder: Path, kind: str) -> None:
     write_synced(folder / "translate.py", Path(__file__).with_name("alone.py").read_bytes())
 
 
-def translate(folder: Path, lines: Sequence[str], beam: int) -> list[str]:
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[str]:
     """Translate with what `translate.py` is."""
     from transduce.interop.alone import Translator
 
-    return Translator(folder).translate(list(lines), beam=beam)
+    limits = {} if most is None else {"alpha": 0.0, "max_tokens": most}
+    return Translator(folder).translate(list(lines), beam=beam, **limits)
