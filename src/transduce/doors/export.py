@@ -13,15 +13,22 @@ NOT_CHECKED = 3  # the exit code when the export is there, but what would run it
 def export(parser: Parser, argv: list[str]) -> int:
     """Read the arguments, export, and say what the check found."""
     parser.add_argument("model", metavar="RUN", help="a run, a checkpoint or a model")
-    parser.add_argument("--to", choices=KINDS, required=True, help="the runtime; argos makes a package, the others a folder")
+    parser.add_argument(
+        "--to", choices=KINDS, required=True, help="the runtime; argos makes a package, the others a folder"
+    )
     parser.add_argument("--out", metavar="PATH", help="the new folder, or package (default RUN-KIND)")
     parser.add_argument(
-        "--precision", choices=["float32", "int8"], default="float32", help="int8 is smaller and faster (default float32)"
+        "--precision",
+        choices=["float32", "int8"],
+        default="float32",
+        help="int8 is smaller and faster (default float32)",
     )
     parser.add_argument(
         "--languages", metavar="CODE", nargs=2, help="source and target, where the model does not say them: en de"
     )
-    parser.add_argument("--check", metavar="FILE", help="sentences to check with (default: of the dev set, if it is there)")
+    parser.add_argument(
+        "--check", metavar="FILE", help="sentences to check with (default: of the dev set, if it is there)"
+    )
     parser.add_argument("--reference", metavar="FILE", help="their translations, by which int8 is judged")
     parser.add_argument(
         "--sentences", metavar="N", type=int, help="most sentences to check with; 0: no check (default 100, int8 1000)"

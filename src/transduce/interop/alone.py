@@ -10,7 +10,9 @@ import argparse
 import json
 import sys
 import unicodedata
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -18,12 +20,14 @@ import sentencepiece
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 HIDDEN = "\ufdd0"  # in subwords that no text is split into
 BATCH = 16  # sentences at a time
+Array = np.ndarray
+Part = Callable[..., Any]  # the encoder, or a step of the decoder
 
 
 class Translator:
     """A folder with encoder and step, their settings and their subwords."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path | str):
         folder = Path(folder)
         self.settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
         self.encode, self.step = open_onnx(folder) if self.settings["kind"] == "onnx" else open_program(folder)
@@ -32,7 +36,7 @@ class Translator:
         names = (self.source.id_to_piece(token) for token in range(self.settings["vocabulary"]["source"]))
         self.numbers = {name.replace(HIDDEN, ""): number for number, name in enumerate(names)}
 
-    def translate(self, lines, **settings):
+    def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
         """Translate lines; settings may be beam, alpha, extra_tokens, max_tokens and stop."""
         settings = self.settings | settings
         sources = [self.tokens(line) for line in lines]
@@ -44,14 +48,14 @@ class Translator:
                 found[number] = self.target.decode(tokens).replace(HIDDEN, "")
         return found
 
-    def tokens(self, line):
+    def tokens(self, line: str) -> list[int]:
         """A line as tokens with their end; what is no token is unknown."""
         text = " ".join(line.split())
         form = self.settings["unicode"]
         text = text if form == "off" else unicodedata.normalize(form, text)
         return [*(self.numbers.get(piece, UNKNOWN) for piece in self.source.encode(text, out_type=str)), END]
 
-    def search(self, sources, settings):
+    def search(self, sources: list[list[int]], settings: dict[str, Any]) -> list[list[int]]:
         """The best translation of each sentence, as tokens."""
         beam, alpha = settings["beam"], settings["alpha"]
         exact = beam > 1 and settings["stop"] == "exact"
@@ -72,7 +76,7 @@ class Translator:
         said = np.zeros((len(sources), beam, 0), np.int64)
         best = np.full(len(sources), -np.inf)  # the score of the best that has ended, and how many have
         ended = np.zeros(len(sources), np.int64)
-        found = [[] for _ in sources]
+        found: list[list[int]] = [[] for _ in sources]
         numbers = np.arange(len(sources))  # of the sentences that are still open
         for length in range(1, longest + 1):
             logits, *kept = self.step(tokens, lengths, *memory, *kept)
@@ -104,13 +108,13 @@ class Translator:
         return found
 
 
-def log_softmax(logits):
+def log_softmax(logits: Array) -> Array:
     """Logarithms of probabilities."""
     shifted = logits - logits.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def largest(values, many):
+def largest(values: Array, many: int) -> tuple[Array, Array]:
     """The largest of each row, the largest first, and their places."""
     places = np.argpartition(-values, min(many, values.shape[1]) - 1, 1)[:, :many]
     order = np.argsort(-np.take_along_axis(values, places, 1), 1, kind="stable")
@@ -118,11 +122,11 @@ def largest(values, many):
     return np.take_along_axis(values, places, 1), places
 
 
-def open_onnx(folder):
+def open_onnx(folder: Path) -> tuple[Part, Part]:
     """Encoder and step as functions of arrays."""
     import onnxruntime
 
-    def open_one(name):
+    def open_one(name: str) -> Part:
         session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
         inputs = [entry.name for entry in session.get_inputs()]
         return lambda *arrays: session.run(None, dict(zip(inputs, arrays)))
@@ -130,14 +134,14 @@ def open_onnx(folder):
     return open_one("encoder"), open_one("step")
 
 
-def open_program(folder):
+def open_program(folder: Path) -> tuple[Part, Part]:
     """The same of exported programs."""
     import torch
 
-    def open_one(name):
+    def open_one(name: str) -> Part:
         program = torch.export.load(folder / f"{name}.pt2").module()
 
-        def run(*arrays):
+        def run(*arrays: Array) -> list[Array]:
             with torch.no_grad():
                 return [part.numpy() for part in program(*map(torch.from_numpy, arrays))]
 
@@ -146,10 +150,12 @@ def open_program(folder):
     return open_one("encoder"), open_one("step")
 
 
-def main():
+def main() -> None:
     """Translate standard input, line by line."""
     parser = argparse.ArgumentParser(description="Translate lines from standard input with an exported model.")
-    parser.add_argument("--folder", default=Path(__file__).parent, help="the exported model (default: beside this file)")
+    parser.add_argument(
+        "--folder", default=Path(__file__).parent, help="the exported model (default: beside this file)"
+    )
     parser.add_argument("--beam", type=int, help="hypotheses kept at each step (default: the model's own)")
     given = parser.parse_args()
     translator = Translator(given.folder)

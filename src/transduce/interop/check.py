@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, TransduceError
@@ -20,7 +21,16 @@ AS_PROBABLE = 0.01  # nats between two translations of which rounding may choose
 WORSE = 0.2  # BLEU that int8 may lose
 DIFFERENT = 100  # of so many sentences one may differ: searches end in ways of their own
 
-Translate = Callable[[Sequence[str], int, int | None], list[str]]
+
+class Said(NamedTuple):
+    """A translation by another runtime."""
+
+    text: str
+    whole: bool = True
+    """false if it was cut at the longest it might become"""
+
+
+Translate = Callable[[Sequence[str], int, int | None], list[Said]]
 
 
 @dataclass(frozen=True)
@@ -93,9 +103,7 @@ def _draw_lines(subwords: Subwords, many: int) -> list[str]:
     return [subwords.decode(drawn.choices(words, k=drawn.randint(3, 12))) for _ in range(many)]
 
 
-def check(
-    translator: Translator, text: Text, translate: Translate, runtime: str, *, alike: bool, exact: bool
-) -> Check:
+def check(translator: Translator, text: Text, translate: Translate, runtime: str, *, alike: bool, exact: bool) -> Check:
     """Translate with both, greedily and with the model's own beam.
 
     Where their search is not like ours both go without a length penalty, up to the same length.
@@ -113,17 +121,25 @@ def check(
         translations = translator.translate(text.lines, split="never", beam=beam, n_best=1, **settings)
         ours = [translation.text.strip() for translation in translations]
         complete = [all(s.alternatives[0].complete for s in translation.sentences) for translation in translations]
-        theirs = [line.strip() for line in translate(text.lines, beam, None if alike else longest)]
+        said = translate(text.lines, beam, None if alike else longest)
+        theirs = [one.text.strip() for one in said]
         name = "greedily" if beam == 1 else f"with beam {beam}"
         same = [one == other for one, other in zip(ours, theirs)]
         if not exact:
             found.append(f"{name}: {sum(same):,} of {len(same):,} the same")
             continue
-        # What was cut is ranked in other ways by others; its beginning is what counts, and that was found greedily.
-        counted = [number for number, whole in enumerate(complete) if whole or alike or beam == 1]
+        # In a beam others rank what was cut among what has ended, and we rank it last.
+        whole = [ours_whole and one.whole for ours_whole, one in zip(complete, said)]
+        counted = [number for number, both in enumerate(whole) if both or alike or beam == 1]
         differing = [number for number in counted if not same[number]]
-        real = [number for number in differing if not _is_as_good(translator, text.lines[number], ours[number], theirs[number])]
-        found.append(f"{name}: {len(counted) - len(differing):,} of {len(counted):,} the same{_others(differing, real)}")
+        real = [
+            number
+            for number in differing
+            if not _is_as_good(translator, text.lines[number], ours[number], theirs[number], beam)
+        ]
+        found.append(
+            f"{name}: {len(counted) - len(differing):,} of {len(counted):,} the same{_others(differing, real)}"
+        )
         if len(real) > len(counted) // DIFFERENT:
             good = False
             first = real[0]
@@ -138,10 +154,18 @@ def _others(differing: Sequence[int], real: Sequence[int]) -> str:
     return f", {ties} as probable" * bool(ties) + f", {len(real)} different" * bool(real)
 
 
-def _is_as_good(translator: Translator, source: str, ours: str, theirs: str) -> bool:
-    """Whether by our own model theirs is as probable as ours, or more so."""
-    own, other = (float(scores.sum()) for scores in translator.score([(source, ours), (source, theirs)]))
-    return other >= own - AS_PROBABLE
+def _is_as_good(translator: Translator, source: str, ours: str, theirs: str, beam: int) -> bool:
+    """Whether our own model might as well have said what they say.
+
+    Greedily: where the two part, one token is as probable as the other. With a beam: theirs is as probable as ours as
+    a whole, or more so.
+    """
+    own, other = translator.score([(source, ours), (source, theirs)])
+    if beam > 1:
+        return float(other.sum()) >= float(own.sum()) - AS_PROBABLE
+    tokens = zip(translator.tokens(ours, "target"), translator.tokens(theirs, "target"))
+    parting = next((place for place, (one, another) in enumerate(tokens) if one != another), None)
+    return parting is not None and abs(float(own[parting] - other[parting])) <= AS_PROBABLE
 
 
 def _compare_bleu(text: Text, ours: list[str], theirs: list[str], found: list[str]) -> bool:

@@ -27,9 +27,7 @@ class Encoder(nn.Module):
         super().__init__()
         without = ["decoder", "decoder_norm", "output", "target_positions"]
         self.model = _without(model, *without, *(() if model.config.tie == "all" else ["embedding"]))
-        self.cross = nn.ModuleList(
-            layer.cross_attention for layer in model.decoder if isinstance(layer, DecoderLayer)
-        )
+        self.cross = nn.ModuleList(layer.cross_attention for layer in model.decoder if isinstance(layer, DecoderLayer))
 
     def forward(
         self, source: Int[Tensor, "sentences source"], lengths: Int[Tensor, " sentences"]
@@ -80,17 +78,21 @@ class Step(nn.Module):
         for number, layer in enumerate(self.model.decoder):
             assert isinstance(layer, DecoderLayer)
 
-            def attend_self(x: Tensor, attention: MultiHeadAttention = layer.self_attention, at: int = number) -> Tensor:
+            def attend_self(
+                x: Tensor, attention: MultiHeadAttention = layer.self_attention, at: int = number
+            ) -> Tensor:
                 query, key, value = attention.project(x)  # (sentences, beam, heads, d)
                 if turn is not None:
                     query, key = rotate(query, turn), rotate(key, turn)
                 new_keys.append(torch.cat((keys[at], key[..., None, :]), -2))
                 new_values.append(torch.cat((values[at], value[..., None, :]), -2))
-                lines = (part.flatten(0, 1) for part in (query[..., None, :], new_keys[at], new_values[at]))
-                heads = attend(*lines, attention.score)
+                query, key, value = (part.flatten(0, 1) for part in (query[..., None, :], new_keys[at], new_values[at]))
+                heads = attend(query, key, value, attention.score)
                 return attention.combine(heads.squeeze(-2).unflatten(0, tokens.shape))
 
-            def attend_memory(x: Tensor, attention: MultiHeadAttention = layer.cross_attention, at: int = number) -> Tensor:
+            def attend_memory(
+                x: Tensor, attention: MultiHeadAttention = layer.cross_attention, at: int = number
+            ) -> Tensor:
                 # The lines of a sentence are several queries to the same keys.
                 query = attention.project_query(x).transpose(1, 2)
                 heads = attend(query, memory_keys[at], memory_values[at], attention.score, mask=mask)
@@ -107,7 +109,8 @@ def _attend_self(
     query, key, value = attention.project(x)
     if turn is not None:
         query, key = rotate(query, turn), rotate(key, turn)
-    heads = attend(*(part.transpose(1, 2) for part in (query, key, value)), attention.score, mask=mask)
+    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+    heads = attend(query, key, value, attention.score, mask=mask)
     return attention.combine(heads.transpose(1, 2))
 
 

@@ -14,7 +14,7 @@ from transduce.config import ModelConfig
 from transduce.decoding.translator import Translator
 from transduce.disk import sync_folder, write_synced
 from transduce.errors import ConfigError, DataError, TransduceError, UsageError
-from transduce.interop.check import Check, check, choose_text
+from transduce.interop.check import Check, Said, check, choose_text
 from transduce.model.card import describe_settings
 from transduce.model.saved import Loaded, Precision, load_model, write_folder
 from transduce.version import __version__
@@ -50,7 +50,7 @@ class Target(Protocol):
         """Fill a folder."""
         ...
 
-    def translate(self, folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[str]:
+    def translate(self, folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
         """Translate lines with the runtime itself; without a length penalty and at most so long, if that is given."""
         ...
 

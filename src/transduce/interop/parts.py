@@ -90,12 +90,12 @@ def take_apart(model: Transformer, width: int, order: Order = "turns") -> Parts:
     )
 
 
-def position_tables(parts: Parts, config: ModelConfig, order: Order = "turns") -> tuple[Tensor, Tensor]:
+def position_tables(parts: Parts, config: ModelConfig) -> tuple[Tensor, Tensor]:
     """What is added to the embeddings of source and target at each place: learned, or the first sinusoids."""
     if parts.positions:
         return parts.positions
     table = sinusoids(torch.arange(POSITIONS), config.d_model)
-    return (torch.cat((table[:, 0::2], table[:, 1::2]), 1) if order == "halves" else table,) * 2
+    return table, table
 
 
 def longest_known(config: ModelConfig) -> int:

@@ -11,13 +11,14 @@ from pathlib import Path
 from transduce.disk import sync_file, write_json, write_synced
 from transduce.errors import UsageError
 from transduce.interop import to_ctranslate2
+from transduce.interop.check import Said
 from transduce.interop.to_ctranslate2 import find_problems as find_problems
 from transduce.model.saved import Loaded, Precision
 
-PRECISIONS = ("float32", "int8")
-WRITTEN_WITH = ()
-CHECKED_WITH = ("ctranslate2",)
-ALIKE = False
+PRECISIONS: tuple[str, ...] = ("float32", "int8")
+WRITTEN_WITH: tuple[str, ...] = ()
+CHECKED_WITH: tuple[str, ...] = ("ctranslate2",)
+ALIKE: bool = False
 ENDING = ".argosmodel"
 _NAMES = {
     **{"ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech", "da": "Danish"},
@@ -30,7 +31,7 @@ _NAMES = {
     **{"zh": "Chinese"},
 }
 
-USE = """\
+USE: str = """\
 ```sh
 pip install argostranslate
 argospm install FOLDER
@@ -62,7 +63,9 @@ def languages_of(loaded: Loaded) -> tuple[str, str]:
     """The two languages, by which packages are found."""
     known = loaded.about.get("languages") or ()
     if len(known) != 2:
-        raise UsageError(f"{loaded.folder}: does not say its languages, by which packages are found; add --languages en de")
+        raise UsageError(
+            f"{loaded.folder}: does not say its languages, by which packages are found; add --languages en de"
+        )
     return known[0], known[1]
 
 
@@ -76,7 +79,7 @@ def pack(loaded: Loaded, folder: Path, out: Path) -> None:
     sync_file(out)
 
 
-def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[str]:
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
     """Translate as Argos Translate does it: with CTranslate2 and the one SentencePiece model."""
     pieces = folder / "sentencepiece.model"
     return to_ctranslate2.translate_with(folder / "model", pieces, pieces, lines, beam, most)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.disk import sync_file, write_json, write_synced
+from transduce.interop.check import Said
 from transduce.interop.parts import Attention, Layer, position_tables, take_apart
 from transduce.interop.rewrite import Linear
 from transduce.interop.vocabulary import NEVER
@@ -25,13 +26,13 @@ SIDES = ("source", "target")
 _BINARY, _KIND, _REVISION = 6, "TransformerSpec", 7
 _TYPES = ("float32", "int8", "int16", "int32")
 _ACTIVATIONS = {"relu": 0, "silu": 2, "swiglu": 2, "gelu": 3}
-_BATCH = 32
+_BATCH, LIMIT = 32, 256
 
-PRECISIONS = ("float32", "int8")
-WRITTEN_WITH = ()
-CHECKED_WITH = ("ctranslate2",)
-ALIKE = False
-USE = """\
+PRECISIONS: tuple[str, ...] = ("float32", "int8")
+WRITTEN_WITH: tuple[str, ...] = ()
+CHECKED_WITH: tuple[str, ...] = ("ctranslate2",)
+ALIKE: bool = False
+USE: str = """\
 ```sh
 pip install ctranslate2 sentencepiece
 ```
@@ -46,7 +47,8 @@ found = translator.translate_batch([tokens], beam_size=BEAM, length_penalty=ALPH
 print(target.decode(found[0].hypotheses[0]))
 ```
 
-CTranslate2's length penalty is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to it."""
+CTranslate2's length penalty is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to it. It
+says at least one token unless `min_decoding_length=0` is given."""
 
 
 def find_problems(config: ModelConfig) -> list[str]:
@@ -85,7 +87,7 @@ def token_names(loaded: Loaded, side: str) -> list[str]:
     return loaded.subwords[side].pieces(range(len(loaded.subwords[side])))
 
 
-def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[str]:
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
     """Translate with CTranslate2 itself, without a length penalty."""
     source, target = (folder / f"{side}.spm" for side in SIDES)
     return translate_with(folder, source, target, lines, beam, most)
@@ -93,21 +95,24 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
 
 def translate_with(
     model: Path, source: Path, target: Path, lines: Sequence[str], beam: int, most: int | None
-) -> list[str]:
+) -> list[Said]:
     """The same with SentencePiece models from anywhere."""
     import ctranslate2
     import sentencepiece
 
+    limit = most or LIMIT
     into, out_of = (sentencepiece.SentencePieceProcessor(str(path)) for path in (source, target))
     translator = ctranslate2.Translator(str(model), device="cpu")
     found = translator.translate_batch(
         into.encode(list(lines), out_type=str),
         beam_size=beam,
         length_penalty=0.0,
-        max_decoding_length=most or 256,
+        min_decoding_length=0,
+        max_decoding_length=limit,
         max_batch_size=_BATCH,
     )
-    return [out_of.decode(result.hypotheses[0]).replace(SPACE, " ") for result in found]
+    best = [result.hypotheses[0] for result in found]
+    return [Said(out_of.decode(tokens).replace(SPACE, " "), len(tokens) < limit) for tokens in best]
 
 
 def write_binary(path: Path, variables: Mapping[str, np.ndarray]) -> None:

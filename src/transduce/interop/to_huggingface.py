@@ -14,9 +14,10 @@ from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.disk import write_json, write_synced
+from transduce.interop.check import Said
 from transduce.interop.parts import Attention, Parts, longest_known, take_apart
 from transduce.interop.rewrite import Linear
-from transduce.interop.to_ctranslate2 import SIDES, token_names
+from transduce.interop.to_ctranslate2 import LIMIT, SIDES, token_names
 from transduce.model.saved import Loaded, Precision, write_tensors
 from transduce.text.subwords import BEGIN, END, PAD, UNKNOWN
 
@@ -28,11 +29,11 @@ _CLASSES = {
 _EPSILON = 1e-5  # in all their norms
 _BATCH = 16
 
-PRECISIONS = ("float32",)
-WRITTEN_WITH = ()
-CHECKED_WITH = ("transformers",)
-ALIKE = False
-USE = """\
+PRECISIONS: tuple[str, ...] = ("float32",)
+WRITTEN_WITH: tuple[str, ...] = ()
+CHECKED_WITH: tuple[str, ...] = ("transformers",)
+ALIKE: bool = False
+USE: str = """\
 ```sh
 pip install transformers torch sentencepiece sacremoses
 ```
@@ -46,7 +47,8 @@ found = model.generate(**tokenizer(["EXAMPLE"], return_tensors="pt", padding=Tru
 print(tokenizer.batch_decode(found, skip_special_tokens=True))
 ```
 
-The length penalty of `generate` is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to it."""
+The length penalty of `generate` is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to
+it."""
 
 
 def find_problems(config: ModelConfig) -> list[str]:
@@ -109,7 +111,7 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
     write_json(folder / "tokenizer_config.json", tokenizer)
 
 
-def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[str]:
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
     """Translate with transformers itself, without a length penalty."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -119,14 +121,15 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
     logging.disable_progress_bar()
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(folder))
-    settings = {"num_beams": beam, "max_length": (most or 256) + 1, "do_sample": False}
+    settings = {"num_beams": beam, "max_length": (most or LIMIT) + 1, "do_sample": False}
     settings |= {"length_penalty": 0.0, "early_stopping": "never"} if beam > 1 else {"early_stopping": False}
-    found: list[str] = []
+    found: list[Said] = []
     for first in range(0, len(lines), _BATCH):
         given = tokenizer(list(lines[first : first + _BATCH]), return_tensors="pt", padding=True)
         with torch.inference_mode():
             tokens = model.generate(**given, **settings)
-        found += tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        found += [Said(text, END in line) for text, line in zip(texts, tokens.tolist())]
     return found
 
 

@@ -16,11 +16,11 @@ from transduce.interop.to_program import find_problems as find_problems
 from transduce.interop.to_program import translate as translate
 from transduce.model.saved import Loaded, Precision
 
-PRECISIONS = ("float32", "int8")
-WRITTEN_WITH = ("onnx", "onnxscript")
-CHECKED_WITH = ("onnxruntime",)
-ALIKE = True
-USE = """\
+PRECISIONS: tuple[str, ...] = ("float32", "int8")
+WRITTEN_WITH: tuple[str, ...] = ("onnx", "onnxscript")
+CHECKED_WITH: tuple[str, ...] = ("onnxruntime",)
+ALIKE: bool = True
+USE: str = """\
 ```sh
 pip install onnxruntime sentencepiece numpy
 python FOLDER/translate.py < IN > OUT
@@ -44,12 +44,12 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
                 verbose=False,
             )
         if precision == "int8":
-            _round(path)
+            round_weights(path)
         sync_file(path)
     write_beside(loaded, folder, "onnx")
 
 
-def _round(path: Path) -> None:
+def round_weights(path: Path) -> None:
     """Weights of products in integers, each column with a factor of its own; activations are rounded as they come."""
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic

@@ -14,6 +14,7 @@ from torch.export import Dim, ExportedProgram, export, save
 
 from transduce.config import ModelConfig
 from transduce.disk import sync_file, write_json, write_synced
+from transduce.interop.check import Said
 from transduce.interop.dense import Encoder, Step
 from transduce.model.saved import Loaded, Precision
 
@@ -23,11 +24,11 @@ INPUTS = {
 }
 OUTPUTS = {"encoder": ("memory_keys", "memory_values"), "step": ("logits", "new_keys", "new_values")}
 
-PRECISIONS = ("float32",)
-WRITTEN_WITH = ()
-CHECKED_WITH = ("torch",)
-ALIKE = True
-USE = """\
+PRECISIONS: tuple[str, ...] = ("float32",)
+WRITTEN_WITH: tuple[str, ...] = ()
+CHECKED_WITH: tuple[str, ...] = ("torch",)
+ALIKE: bool = True
+USE: str = """\
 ```sh
 pip install torch sentencepiece numpy
 python FOLDER/translate.py < IN > OUT
@@ -103,9 +104,9 @@ def write_beside(loaded: Loaded, folder: Path, kind: str) -> None:
     write_synced(folder / "translate.py", Path(__file__).with_name("alone.py").read_bytes())
 
 
-def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[str]:
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
     """Translate with what `translate.py` is."""
     from transduce.interop.alone import Translator
 
     limits = {} if most is None else {"alpha": 0.0, "max_tokens": most}
-    return Translator(folder).translate(list(lines), beam=beam, **limits)
+    return list(map(Said, Translator(folder).translate(list(lines), beam=beam, **limits)))

@@ -1,4 +1,4 @@
-"""The card of a model: a README.md beside its weights that says what it is, what it was made from and how it is used."""
+"""The card of a model: a README.md beside its weights says what it is, what it was made from and how it is used."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -45,7 +45,7 @@ _FILES = (
     "- `config.json`: all settings",
     "- `model.safetensors`: the weights, which any reader of safetensors opens",
     "- `subwords.model`, or `source.model` and `target.model`: the SentencePiece models",
-    "- `manifest.json`: where the model comes from, and the checksums of these files; not of this card, which may be changed",
+    "- `manifest.json`: where the model comes from, and checksums of these files; not of this card",
 )
 
 
