@@ -22,7 +22,7 @@ from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.sentences import Layout, lay_out
-from transduce.text.subwords import END
+from transduce.text.subwords import END, Subwords
 
 WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together, in order of length
 WINDOW_TEXTS = 2048
@@ -83,6 +83,11 @@ class Translation:
 
 class Translator:
     """Translates texts with a model, or with several as an ensemble; may be used by several threads at once."""
+
+    loaded: list[Loaded]
+    engine: Engine
+    search: SearchConfig
+    subwords: dict[str, Subwords]
 
     def __init__(self, loaded: Sequence[Loaded], engine: Engine):
         self.loaded, self.engine = list(loaded), engine

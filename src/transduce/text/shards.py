@@ -260,6 +260,11 @@ def _load(path: Path, entry: dict[str, Any]) -> np.ndarray:
 class DataSet:
     """A prepared data set: its splits, its subwords, its manifest."""
 
+    folder: Path
+    manifest: dict[str, Any]
+    parts: Path
+    splits: dict[str, Split]
+
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         self.folder, self.manifest = folder, manifest
         self.parts = folder / manifest["parts"]
