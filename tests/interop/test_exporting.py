@@ -29,6 +29,7 @@ from transduce.interop.check import Said
 from transduce.interop.exporting import Kind, Order, Report, export_model
 from transduce.interop.importing import Order as ImportOrder
 from transduce.interop.importing import import_model
+from transduce.interop.parts import Parts
 from transduce.model.saved import Loaded, load_model
 from transduce.text.subwords import BEGIN, END, PAD
 
@@ -160,6 +161,9 @@ def test_programs_and_onnx_say_what_we_say(alone: dict[str, tuple[Loaded, Path]]
         assert theirs.translate(lines, beam=beam, **settings) == [translation.text for translation in expected]
         assert theirs.translate(lines[-1:], beam=beam, **settings) == [expected[-1].text]  # alone as in a batch
     assert len({translation.text for translation in translator.translate(lines, beam=beam)}) > 2
+    pairs = list(zip(encode(loaded, "source"), encode(loaded, "target")))[:3]
+    scores = [scores.sum() for scores in translator.score(list(zip(LINES["source"], LINES["target"])))[:3]]
+    assert to_program.score(loaded, folder, pairs) == pytest.approx(scores, rel=1e-4)
 
 
 def test_onnx_in_int8_is_smaller_and_nearly_the_same(alone: dict[str, tuple[Loaded, Path]], tmp_path: Path):
@@ -238,6 +242,27 @@ def test_an_export_that_says_something_else_is_not_kept(
     assert f"source: {LINES['source'][0]}" in said
     assert "theirs: zwei drei vier" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines", "ours"]
+
+
+def test_a_wrong_weight_shows_in_the_probabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    save_kind(tmp_path / "ours")
+    right = to_ctranslate2.take_apart
+
+    def wrong(*given: Any) -> Parts:
+        parts = right(*given)
+        parts.decoder[1].norm.weight[5] *= 1.02
+        return parts
+
+    monkeypatch.setattr(to_ctranslate2, "take_apart", wrong)
+    assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "10"]) == 1
+    assert "does not say what the model says" in capsys.readouterr().err
+    monkeypatch.setattr(to_ctranslate2, "take_apart", right)
+    assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "10"]) == 0
+    found = re.search(r"at most (\S+) nats a token apart", capsys.readouterr().out)
+    assert found
+    assert 0 < float(found[1]) < 0.001
 
 
 def test_what_cannot_be_checked_is_said(

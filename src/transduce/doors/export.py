@@ -44,7 +44,8 @@ def export(parser: Parser, argv: list[str]) -> int:
 
     run = Path(given.model)
     ending = ".argosmodel" if given.to == "argos" else f"-{given.to}"
-    out = Path(given.out) if given.out else run.with_name(run.resolve().name + ending)
+    beside = run if run.name not in ("", "..") else run.resolve()
+    out = Path(given.out) if given.out else beside.with_name(beside.name + ending)
     order = Order(
         model=run,
         out=out,

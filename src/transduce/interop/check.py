@@ -17,6 +17,7 @@ from transduce.text.subwords import Subwords
 
 LONGEST = 100  # tokens of a sentence that is checked with
 EXTRA = 50  # tokens that a translation may have more than the longest source
+APART = 0.003  # nats a token by which probabilities may differ; CTranslate2 gives none to padding and begin
 AS_PROBABLE = 0.01  # nats between two translations of which rounding may choose either
 WORSE = 0.2  # BLEU that int8 may lose
 DIFFERENT = 100  # of so many sentences one may differ: searches end in ways of their own
@@ -30,6 +31,8 @@ class Said(NamedTuple):
     """false if it was cut at the longest it might become"""
 
 
+Pair = tuple[list[int], list[int]]  # tokens of source and target, each with its end
+Score = Callable[[Sequence[Pair]], list[float]]
 Translate = Callable[[Sequence[str], int, int | None], list[Said]]
 
 
@@ -103,8 +106,17 @@ def _draw_lines(subwords: Subwords, many: int) -> list[str]:
     return [subwords.decode(drawn.choices(words, k=drawn.randint(3, 12))) for _ in range(many)]
 
 
-def check(translator: Translator, text: Text, translate: Translate, runtime: str, *, alike: bool, exact: bool) -> Check:
-    """Translate with both, greedily and with the model's own beam.
+def check(
+    translator: Translator,
+    text: Text,
+    translate: Translate,
+    score: Score,
+    runtime: str,
+    *,
+    alike: bool,
+    exact: bool,
+) -> Check:
+    """Translate with both, greedily and with the model's own beam, and let both score what ours says.
 
     Where their search is not like ours both go without a length penalty, up to the same length.
     """
@@ -137,21 +149,25 @@ def check(translator: Translator, text: Text, translate: Translate, runtime: str
             for number in differing
             if not _is_as_good(translator, text.lines[number], ours[number], theirs[number], beam)
         ]
-        found.append(
-            f"{name}: {len(counted) - len(differing):,} of {len(counted):,} the same{_others(differing, real)}"
-        )
+        cut = len(text.lines) - len(counted)
+        same_many, notes = len(counted) - len(differing), _others(differing, real, cut)
+        found.append(f"{name}: {same_many:,} of {len(counted):,} the same{notes}")
         if len(real) > len(counted) // DIFFERENT:
             good = False
             first = real[0]
             found.append(f"source: {text.lines[first]}\nours: {ours[first]}\ntheirs: {theirs[first]}")
+    apart = _compare_scores(translator, text.lines, ours, score)
+    found.append(f"probabilities of the same translations: at most {apart:.2g} nats a token apart")
+    good = good and (apart <= APART or not exact)
     if not exact:
         good = _compare_bleu(text, ours, theirs, found)
     return Check(tuple(found), good)
 
 
-def _others(differing: Sequence[int], real: Sequence[int]) -> str:
+def _others(differing: Sequence[int], real: Sequence[int], cut: int) -> str:
     ties = len(differing) - len(real)
-    return f", {ties} as probable" * bool(ties) + f", {len(real)} different" * bool(real)
+    notes = f", {ties:,} as probable" * bool(ties) + f", {len(real):,} different" * bool(real)
+    return notes + f"; {cut:,} came to no end and are not compared" * bool(cut)
 
 
 def _is_as_good(translator: Translator, source: str, ours: str, theirs: str, beam: int) -> bool:
@@ -166,6 +182,16 @@ def _is_as_good(translator: Translator, source: str, ours: str, theirs: str, bea
     tokens = zip(translator.tokens(ours, "target"), translator.tokens(theirs, "target"))
     parting = next((place for place, (one, another) in enumerate(tokens) if one != another), None)
     return parting is not None and abs(float(own[parting] - other[parting])) <= AS_PROBABLE
+
+
+def _compare_scores(translator: Translator, lines: Sequence[str], ours: Sequence[str], score: Score) -> float:
+    """How far apart their log-probabilities are at most; a model that is sure says the same with wrong weights too."""
+    pairs = [
+        (translator.tokens(line, "source").tolist(), translator.tokens(said, "target").tolist())
+        for line, said in zip(lines, ours)
+    ]
+    expected = [float(scores.sum()) for scores in translator.score(list(zip(lines, ours)))]
+    return max(abs(one - other) / len(pair[1]) for one, other, pair in zip(expected, score(pairs), pairs))
 
 
 def _compare_bleu(text: Text, ours: list[str], theirs: list[str], found: list[str]) -> bool:

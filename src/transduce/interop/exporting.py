@@ -14,7 +14,7 @@ from transduce.config import ModelConfig
 from transduce.decoding.translator import Translator
 from transduce.disk import sync_folder, write_synced
 from transduce.errors import ConfigError, DataError, TransduceError, UsageError
-from transduce.interop.check import Check, Said, check, choose_text
+from transduce.interop.check import Check, Pair, Said, check, choose_text
 from transduce.model.card import describe_settings
 from transduce.model.saved import Loaded, Precision, load_model, write_folder
 from transduce.version import __version__
@@ -52,6 +52,10 @@ class Target(Protocol):
 
     def translate(self, folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
         """Translate lines with the runtime itself; without a length penalty and at most so long, if that is given."""
+        ...
+
+    def score(self, loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
+        """The log-probabilities that the runtime gives to translations."""
         ...
 
 
@@ -170,6 +174,7 @@ def _check(order: Order, target: Target, loaded: Loaded, folder: Path) -> Check:
         translator,
         text,
         lambda lines, beam, most: target.translate(folder, lines, beam, most),
+        lambda pairs: target.score(loaded, folder, pairs),
         runtime,
         alike=target.ALIKE,
         exact=order.precision == "float32",

@@ -11,7 +11,7 @@ from pathlib import Path
 from transduce.disk import sync_file, write_json, write_synced
 from transduce.errors import UsageError
 from transduce.interop import to_ctranslate2
-from transduce.interop.check import Said
+from transduce.interop.check import Pair, Said
 from transduce.interop.to_ctranslate2 import find_problems as find_problems
 from transduce.model.saved import Loaded, Precision
 
@@ -83,3 +83,8 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
     """Translate as Argos Translate does it: with CTranslate2 and the one SentencePiece model."""
     pieces = folder / "sentencepiece.model"
     return to_ctranslate2.translate_with(folder / "model", pieces, pieces, lines, beam, most)
+
+
+def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
+    """The log-probabilities of translations by CTranslate2."""
+    return to_ctranslate2.score(loaded, folder / "model", pairs)

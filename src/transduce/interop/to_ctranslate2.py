@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.disk import sync_file, write_json, write_synced
-from transduce.interop.check import Said
+from transduce.interop.check import Pair, Said
 from transduce.interop.parts import Attention, Layer, position_tables, take_apart
 from transduce.interop.rewrite import Linear
 from transduce.interop.vocabulary import NEVER
@@ -113,6 +113,16 @@ def translate_with(
     )
     best = [result.hypotheses[0] for result in found]
     return [Said(out_of.decode(tokens).replace(SPACE, " "), len(tokens) < limit) for tokens in best]
+
+
+def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
+    """The log-probabilities of translations by CTranslate2."""
+    import ctranslate2
+
+    names = [token_names(loaded, side) for side in SIDES]
+    given = [[[own[token] for token in pair[side][:-1]] for pair in pairs] for side, own in enumerate(names)]
+    translator = ctranslate2.Translator(str(folder), device="cpu")
+    return [sum(found.log_probs) for found in translator.score_batch(*given, max_batch_size=_BATCH)]
 
 
 def write_binary(path: Path, variables: Mapping[str, np.ndarray]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.disk import write_json, write_synced
-from transduce.interop.check import Said
+from transduce.interop.check import Pair, Said
 from transduce.interop.parts import Attention, Parts, longest_known, take_apart
 from transduce.interop.rewrite import Linear
 from transduce.interop.to_ctranslate2 import LIMIT, SIDES, token_names
@@ -130,6 +130,20 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
             tokens = model.generate(**given, **settings)
         texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         found += [Said(text, END in line) for text, line in zip(texts, tokens.tolist())]
+    return found
+
+
+def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
+    """The log-probabilities of translations by transformers."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(folder))
+    found: list[float] = []
+    for source, target in pairs:
+        given = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([[BEGIN, *target[:-1]]])}
+        with torch.inference_mode():
+            logits = model(**given).logits[0]
+        found.append(float(logits.log_softmax(-1)[range(len(target)), target].sum()))
     return found
 
 

@@ -13,6 +13,7 @@ from transduce.disk import sync_file
 from transduce.errors import UsageError
 from transduce.interop.to_program import INPUTS, OUTPUTS, transcribe, write_beside
 from transduce.interop.to_program import find_problems as find_problems
+from transduce.interop.to_program import score as score
 from transduce.interop.to_program import translate as translate
 from transduce.model.saved import Loaded, Precision
 

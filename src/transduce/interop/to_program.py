@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram, export, save
 
 from transduce.config import ModelConfig
 from transduce.disk import sync_file, write_json, write_synced
-from transduce.interop.check import Said
+from transduce.interop.check import Pair, Said
 from transduce.interop.dense import Encoder, Step
 from transduce.model.saved import Loaded, Precision
+from transduce.text.subwords import BEGIN
 
 INPUTS = {
     "encoder": ("source", "lengths"),
@@ -110,3 +112,22 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
 
     limits = {} if most is None else {"alpha": 0.0, "max_tokens": most}
     return list(map(Said, Translator(folder).translate(list(lines), beam=beam, **limits)))
+
+
+def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
+    """The log-probabilities of translations, token by token."""
+    from transduce.interop.alone import Translator, log_softmax
+
+    alone, config = Translator(folder), loaded.config.model
+    found: list[float] = []
+    for source, target in pairs:
+        lengths = np.array([len(source)])
+        memory = alone.encode(np.array([source]), lengths)
+        shape = (config.stacks()[1], 1, 1, config.heads, 0)
+        kept = [np.zeros((*shape, width), np.float32) for width in config.head_widths()]
+        total = 0.0
+        for before, token in zip([BEGIN, *target], target):
+            logits, *kept = alone.step(np.array([[before]]), lengths, *memory, *kept)
+            total += float(log_softmax(logits)[0, 0, token])
+        found.append(total)
+    return found
