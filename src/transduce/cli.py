@@ -49,6 +49,11 @@ VERBS = {
         "SOURCE --out MODEL [flags]",
         "opus-mt-en-de --out models/en-de",
     ),
+    "export": Verb(
+        "Write a model for another runtime, and check that it says the same there.",
+        "RUN --to KIND [flags]",
+        "runs/base --to ctranslate2 --precision int8",
+    ),
     "translate": Verb(
         "Translate a text, a file, a pipe, or what you type.",
         "RUN … [flags] < IN > OUT",

@@ -46,7 +46,8 @@ def test_all_are_listed(folders: tuple[Path, Path], tmp_path: Path, capsys: pyte
         (str(run), None, run / "model", str(tmp_path / "runs")),
     ]
     assert [(model.name, model.languages, model.folder, model.where) for model in found] == expected
-    files = [path.stat().st_size for path in (box / "en-de").iterdir() if path.name != "manifest.json"]
+    beside = {"manifest.json", "README.md"}
+    files = [path.stat().st_size for path in (box / "en-de").iterdir() if path.name not in beside]
     assert f"{own / 'broken' / 'manifest.json'}: not readable" in capsys.readouterr().err
     assert found[2].bytes == sum(files)
     with pytest.raises(DataError, match="is not a folder"):

@@ -59,6 +59,13 @@ def test_a_text_gives_one_translation_and_a_list_one_for_each(translator: Transl
     assert list(translator.stream(iter(["two euros"]))) == [one]
 
 
+def test_it_can_be_called_as_a_pipeline_of_hugging_face(translator: Translator):
+    one, other = (translator.translate(text).text for text in ("nine euros", "two"))
+    assert translator("nine euros") == [{"translation_text": one}]
+    assert translator(["nine euros", "two"], beam=2) == [{"translation_text": one}, {"translation_text": other}]
+    assert translator([]) == []
+
+
 @pytest.mark.parametrize("blank", ["", " ", "\n", " \t\r\n", "\u2028\u3000\ufeff", "\n\n\n"])
 def test_what_is_blank_stays_as_it_is(translator: Translator, blank: str):
     found = translator.translate(blank)

@@ -1,5 +1,6 @@
 """Means of checkpoints and of the weights during training, against NumPy in float64."""
 
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,15 @@ def test_the_final_model_is_the_best_candidate(
     candidates = [*checkpoints(out).values(), tmp_path / "mean"]
     best = min(dev_loss(saved.load_model(folder), data) for folder in candidates)
     assert dev_loss(loaded, data) == pytest.approx(best, abs=1e-6)
+    # The model and its card know what it was trained on, and how good it is there.
+    assert (
+        loaded.about["trained_on"]["fingerprint"]
+        == DataSet.open(loaded.about["trained_on"]["folder"]).manifest["fingerprint"]
+    )
+    assert loaded.about["dev"]["loss"] == pytest.approx(best, abs=1e-5)
+    card = (out / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"perplexity {math.exp(loaded.about['dev']['plain']):.3f}" in card
+    assert f"{DataSet.open(data).train.pairs:,} pairs" in card
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {

@@ -458,7 +458,7 @@ def test_a_run_finds_its_model(tmp_path: Path, short: Path):
 
 def test_nothing_is_pickled(short: Path):
     kinds = {path.suffix for path in short.rglob("*") if path.is_file() and "tensorboard" not in path.parts}
-    assert kinds == {"", ".json", ".jsonl", ".html", ".safetensors", ".model"}  # .lock has no suffix
+    assert kinds == {"", ".json", ".jsonl", ".html", ".md", ".safetensors", ".model"}  # .lock has no suffix
     for path in short.rglob("*"):
         if path.is_file():
             start = path.read_bytes()[:2]

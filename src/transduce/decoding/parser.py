@@ -19,7 +19,7 @@ from transduce.decoding.search import Task, check_room, most_tokens, search
 from transduce.errors import ConfigError, DataError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
-from transduce.text.subwords import END, SPACE
+from transduce.text.subwords import END, SPACE, Subwords
 from transduce.text.trees import CLOSE, ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
 from transduce.text.words import split_words
 
@@ -67,6 +67,11 @@ class Parse:
 
 class Parser:
     """Parses sentences with a model trained on trees, or with several as an ensemble."""
+
+    loaded: list[Loaded]
+    engine: Engine
+    search: SearchConfig
+    subwords: dict[str, Subwords]
 
     def __init__(self, loaded: Sequence[Loaded], engine: Engine):
         self.loaded, self.engine = list(loaded), engine

@@ -22,7 +22,7 @@ from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.sentences import Layout, lay_out
-from transduce.text.subwords import END
+from transduce.text.subwords import END, Subwords
 
 WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together, in order of length
 WINDOW_TEXTS = 2048
@@ -104,6 +104,11 @@ class Translation:
 class Translator:
     """Translates texts with a model, or with several as an ensemble; may be used by several threads at once."""
 
+    loaded: list[Loaded]
+    engine: Engine
+    search: SearchConfig
+    subwords: dict[str, Subwords]
+
     def __init__(self, loaded: Sequence[Loaded], engine: Engine):
         self.loaded, self.engine = list(loaded), engine
         first = self.loaded[0]
@@ -127,6 +132,11 @@ class Translator:
         if not paths:
             raise ConfigError("Translator.load needs the folder of a run, a checkpoint or a model")
         return cls(*load_engine(paths, device, precision, threads, engine))
+
+    def __call__(self, texts: str | Sequence[str], **settings: Any) -> list[dict[str, str]]:
+        """Translate as a translation pipeline of Hugging Face does: a list of {"translation_text": …}."""
+        several = [texts] if isinstance(texts, str) else texts
+        return [{"translation_text": found.text} for found in self.translate(several, **settings)]
 
     @overload
     def translate(self, texts: str | Request, options: Options | None = None, **settings: Any) -> Translation: ...

@@ -145,7 +145,7 @@ class Draft:
         if order == "halves" and model.positions == "sinusoidal":
             half = torch.arange(model.d_model // 2)
             places = torch.stack((half, half + model.d_model // 2), 1).flatten()  # sine, cosine, sine, …
-            self.weights = {name: _reorder(name, weight, places) for name, weight in self.weights.items()}
+            self.weights = {name: reorder(name, weight, places) for name, weight in self.weights.items()}
         with torch.device("meta"):
             check_weights(Transformer(model), self.weights, origin)
         return {name: weight.contiguous() for name, weight in self.weights.items()}
@@ -163,7 +163,7 @@ def timed_positions(count: int, d_model: int, first: int = 0) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), 1).float()
 
 
-def _reorder(name: str, weight: Tensor, places: Tensor) -> Tensor:
+def reorder(name: str, weight: Tensor, places: Tensor) -> Tensor:
     """The weight with its d_model numbers, which it reads or writes, in another order."""
     *_, module, part = ("", *name.split("."))
     if name == "output_bias" or part == "query_bias" or (module, part) == ("inner", "bias"):

@@ -93,6 +93,12 @@ class Block:
 class Spans:
     """Which keys each query may see: those of its own sentence, and if `causal` only those up to its own place."""
 
+    query_offsets: Tensor
+    key_offsets: Tensor
+    queries: int
+    keys: int
+    causal: bool
+
     def __init__(
         self,
         query_offsets: Int[Tensor, " sentences+1"],
@@ -203,6 +209,9 @@ def _similar(order: Tensor, longer: Tensor) -> Iterator[Tensor]:
 class Score(nn.Module):
     """How well a query and a key agree: dot products, scaled (equation 1) or not, or an additive network."""
 
+    scale: float
+    additive: nn.Parameter | None
+
     def __init__(self, kind: Literal["scaled", "unscaled", "additive"], heads: int, d_k: int):
         super().__init__()
         self.scale = d_k**-0.5 if kind == "scaled" else 1.0
@@ -247,6 +256,15 @@ def attend(
 
 class MultiHeadAttention(nn.Module):
     """Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (section 3.2.2)."""
+
+    heads: int
+    widths: tuple[int, int, int]
+    dropout: float
+    projection: nn.Parameter
+    output: nn.Parameter
+    query_bias: nn.Parameter | None
+    output_bias: nn.Parameter | None
+    score: "Score"
 
     def __init__(
         self,

@@ -24,6 +24,10 @@ if TYPE_CHECKING:  # Triton is not everywhere
 class FeedForward(nn.Module):
     """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), or with another activation in the middle."""
 
+    dropout: nn.Dropout
+    inner: nn.Linear
+    outer: nn.Linear
+
     def __init__(self, d_model: int, d_ff: int, activation: Literal["relu", "gelu", "silu", "swiglu"], dropout: float):
         super().__init__()
         self.activation, self.dropout = activation, nn.Dropout(dropout)
@@ -56,6 +60,10 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))) (section 3.1), or with the norm before the sub-layer."""
 
+    norm: nn.LayerNorm
+    dropout: nn.Dropout
+    pre: bool
+
     def __init__(self, d_model: int, dropout: float, norm: Literal["post", "pre"], epsilon: float = 1e-5):
         super().__init__()
         self.norm, self.dropout, self.pre = nn.LayerNorm(d_model, epsilon), nn.Dropout(dropout), norm == "pre"
@@ -78,6 +86,11 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network."""
 
+    self_attention: MultiHeadAttention
+    self_residual: Residual
+    feed_forward: FeedForward
+    feed_forward_residual: Residual
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.self_attention = make_attention(config, config.stacks()[0])
@@ -94,6 +107,13 @@ class EncoderLayer(nn.Module):
 
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the encoder's output, then a feed-forward network."""
+
+    self_attention: MultiHeadAttention
+    self_residual: Residual
+    cross_attention: MultiHeadAttention
+    cross_residual: Residual
+    feed_forward: FeedForward
+    feed_forward_residual: Residual
 
     def __init__(self, config: ModelConfig):
         super().__init__()

@@ -4,6 +4,7 @@
     MODEL/config.json         the settings, as `strict.to_dict` writes them
     MODEL/model.safetensors   the weights in float32, or in int8 with scales (compact.py)
     MODEL/subwords.model      or source.model and target.model
+    MODEL/README.md           a card for people; it has no checksum, for they may change it
 
 A folder is written under a temporary name, synced and renamed: it is whole or not there. Nothing in it is pickled.
 """
@@ -27,6 +28,7 @@ from transduce import strict
 from transduce.config import Config
 from transduce.disk import describe_file, sync_file, sync_folder, write_json, write_synced
 from transduce.errors import DataError
+from transduce.model.card import CARD, make_card
 from transduce.model.compact import compact, expand
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import Subwords
@@ -79,10 +81,10 @@ def remove_leftovers(parent: Path, name: str = "*") -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors as safetensors and sync them."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: dict[str, str] | None = None) -> None:
+    """Write tensors as safetensors and sync them; notes stand in the file's head."""
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, notes)
     except SafetensorError as error:  # such as a full disk
         raise OSError(f"{path.name} cannot be written ({error})") from error
     sync_file(path)
@@ -118,8 +120,14 @@ def save_model(
     about: Mapping[str, Any],
     precision: Precision = "float32",
 ) -> None:
-    """Write a model's folder, all or nothing."""
-    write_folder(folder, lambda new: write_model(new, config, weights, subwords, about, precision=precision))
+    """Write a model's folder with its card, all or nothing."""
+
+    def write(new: Path) -> None:
+        write_model(new, config, weights, subwords, about, precision=precision)
+        name = folder.parent.name if folder.name == "model" else folder.name  # a run is named by its own folder
+        write_synced(new / CARD, make_card(config, subwords, about, name).encode("utf-8", "replace"))
+
+    write_folder(folder, write)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

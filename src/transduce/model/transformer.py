@@ -20,6 +20,19 @@ Side = Literal["source", "target"]
 class Transformer(nn.Module):
     """Encoder and decoder; sentence i of a row is `row[offsets[i]:offsets[i + 1]]`."""
 
+    config: ModelConfig
+    embedding: nn.Embedding
+    source_embedding: nn.Embedding
+    source_positions: nn.Embedding
+    target_positions: nn.Embedding
+    output: nn.Linear
+    output_bias: nn.Parameter | None
+    dropout: nn.Dropout
+    encoder: nn.ModuleList
+    decoder: nn.ModuleList
+    encoder_norm: nn.LayerNorm | nn.Identity
+    decoder_norm: nn.LayerNorm | nn.Identity
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config

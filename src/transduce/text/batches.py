@@ -137,6 +137,14 @@ class Plan:
 class Batches:
     """All batches of a split, by (epoch, step); `shares` processes or accumulation steps split each one."""
 
+    config: BatchConfig
+    seed: int
+    shares: int
+    weights: list[tuple[int, int, float]]
+    part_sentences: int
+    most: Sizes
+    sampler: Sampler | None
+
     def __init__(self, data: DataSet, config: BatchConfig, *, seed: int = 1, split: str = "train", shares: int = 1):
         if not 1 <= shares <= config.parts:
             raise ConfigError(
@@ -304,6 +312,10 @@ def _fill(values: np.ndarray, length: int, filler: int) -> Tensor:
 
 class Loader:
     """Batches from a position on, without end, made ahead in a thread; use it in a `with` block."""
+
+    batches: Batches
+    share: int
+    pin: bool
 
     def __init__(self, batches: Batches, start: Position = START, *, share: int = 0, ahead: int = 8, pin: bool = False):
         self.batches, self.share, self.pin = batches, share, pin

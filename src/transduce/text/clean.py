@@ -9,6 +9,7 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from html.entities import html5
@@ -86,7 +87,7 @@ class CleanConfig(Settings):
     tokens: int | None = 256
     """most subwords on a side"""
 
-    def problems(self):
+    def problems(self) -> Iterator[str]:
         """Values that cannot be meant."""
         for name, low, high in (("letters", 0, 1), ("copied", 0, 1), ("language", 1, 100), ("ratio", 1, 1000)):
             value = getattr(self, name)

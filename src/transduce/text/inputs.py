@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -80,7 +81,7 @@ class PrepareConfig(Settings):
     subwords: SubwordsConfig = field(default_factory=SubwordsConfig)
     clean: CleanConfig = field(default_factory=CleanConfig)
 
-    def problems(self):
+    def problems(self) -> Iterator[str]:
         """Settings that contradict each other."""
         for role in ROLES:
             sources, targets = getattr(self, f"{role}source"), getattr(self, f"{role}target")

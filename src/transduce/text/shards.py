@@ -260,6 +260,11 @@ def _load(path: Path, entry: dict[str, Any]) -> np.ndarray:
 class DataSet:
     """A prepared data set: its splits, its subwords, its manifest."""
 
+    folder: Path
+    manifest: dict[str, Any]
+    parts: Path
+    splits: dict[str, Split]
+
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         self.folder, self.manifest = folder, manifest
         self.parts = folder / manifest["parts"]
@@ -298,8 +303,14 @@ class DataSet:
         return json.loads((self.parts / "report.json").read_text(encoding="utf-8"))
 
     def describe(self) -> dict[str, Any]:
-        """What a model trained on it should know: the Unicode form of text, and its languages if they are known."""
+        """What a model should know of the data it was trained on; its languages, if they are known."""
         found: dict[str, Any] = {"unicode": self.manifest["config"]["clean"]["unicode"]}
+        found["trained_on"] = {
+            "folder": str(self.folder),
+            "fingerprint": self.manifest.get("fingerprint"),
+            "pairs": self.train.pairs if "train" in self.splits else 0,
+            "inputs": [Path(file).name for entry in self.manifest["inputs"] for file in entry["files"]],
+        }
         if languages := self.manifest["config"]["languages"] or self._endings():
             found["languages"] = languages
         return found

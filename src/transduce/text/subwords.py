@@ -7,7 +7,7 @@ in bytes, so `decode(encode(text)) == text` for every text.
 import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -51,7 +51,7 @@ class SubwordsConfig(Settings):
     reuse: Path | None = None
     """learn none, but use those of another data set, run or model, or a SentencePiece .model file (for train --from)"""
 
-    def problems(self):
+    def problems(self) -> Iterator[str]:
         """Values that cannot be meant."""
         if self.size < 270:
             yield f"subwords.size = {self.size} is too small; the 256 bytes and a few letters need 270"
@@ -120,6 +120,10 @@ def learn_symbols(symbols: Iterable[str]) -> bytes:
 
 class Subwords:
     """A learned model: text to token ids and back."""
+
+    model: bytes
+    processor: sentencepiece.SentencePieceProcessor
+    by_word: bool
 
     def __init__(self, model: bytes):
         self.model = model

@@ -60,7 +60,11 @@ def average(folders: Sequence[Path], out: Path) -> None:
         if any(own[side].model != subwords[0][side].model for side in own):
             raise DataError(f"{folder}: has other subwords than {folders[0]}; they have no mean")
     about = {"mean_of": [str(folder) for folder in folders]}
-    about |= {name: manifests[0]["about"][name] for name in ("unicode", "languages") if name in manifests[0]["about"]}
+    about |= {
+        name: manifests[0]["about"][name]
+        for name in ("unicode", "languages", "trained_on")
+        if name in manifests[0]["about"]
+    }
     saved.save_model(out, configs[-1], mean_weights(folders), subwords[0], about)
 
 

@@ -344,7 +344,7 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
     last = checkpoints.regular()[-training.average_checkpoints :]
     whole = {folder for folder in {*newest, *best, *last} if _is_whole(folder)}
     last = [folder for folder in last if folder in whole]
-    candidates: list[tuple[float, str, list[Path]]] = []
+    candidates: list[tuple[float, str, list[Path], dict[str, Any] | None]] = []
     lines: list[tuple[str, str]] = []
     for name, folders in (
         ("the last checkpoint", newest),
@@ -355,16 +355,16 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
             continue
         dev = _dev_scores(run, folders)
         if dev is None:
-            candidates.append((-len(folders), name, folders))  # with nothing to go by, the mean, as in the paper
+            candidates.append((-len(folders), name, folders, None))  # with nothing to go by, the mean, as in the paper
             continue
-        candidates.append((rank_score(dev, training.best_by), name, folders))
+        candidates.append((rank_score(dev, training.best_by), name, folders, dev))
         metrics = DevMetrics(step=0, seconds=0, best=False, **dev)
         what = f"dev perplexity {metrics.perplexity:.3f}{metrics.search_score}"
         lines.append((name, f"{_step_names(folders)}: {what}"))
     if not candidates:
         raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
-    _, name, folders = min(candidates, key=lambda candidate: candidate[0])
-    about = {"made_from": [folder.name for folder in folders], "what": name, **run.data.describe()}
+    _, name, folders, dev = min(candidates, key=lambda candidate: candidate[0])
+    about = {"made_from": [folder.name for folder in folders], "what": name, "dev": dev, **run.data.describe()}
     saved.save_model(run.folder / MODEL, run.config, mean_weights(folders), run.data.subwords, about)
     return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
 

@@ -1,0 +1,67 @@
+"""The arguments of `transduce export`."""
+
+import sys
+from pathlib import Path
+
+from transduce.errors import UsageError
+from transduce.flags import Parser
+
+KINDS = ("ctranslate2", "argos", "huggingface", "onnx", "program")
+NOT_CHECKED = 3  # the exit code when the export is there, but what would run it is not
+
+
+def export(parser: Parser, argv: list[str]) -> int:
+    """Read the arguments, export, and say what the check found."""
+    parser.add_argument("model", metavar="RUN", help="a run, a checkpoint or a model")
+    parser.add_argument(
+        "--to", choices=KINDS, required=True, help="the runtime; argos makes a package, the others a folder"
+    )
+    parser.add_argument("--out", metavar="PATH", help="the new folder, or package (default RUN-KIND)")
+    parser.add_argument(
+        "--precision",
+        choices=["float32", "int8"],
+        default="float32",
+        help="int8 is smaller and faster (default float32)",
+    )
+    parser.add_argument(
+        "--languages", metavar="CODE", nargs=2, help="source and target, where the model does not say them: en de"
+    )
+    parser.add_argument(
+        "--check", metavar="FILE", help="sentences to check with (default: of the dev set, if it is there)"
+    )
+    parser.add_argument("--reference", metavar="FILE", help="their translations, by which int8 is judged")
+    parser.add_argument(
+        "--sentences", metavar="N", type=int, help="most sentences to check with; 0: no check (default 100, int8 1000)"
+    )
+    given, _ = parser.parse(argv)
+    if given.reference and not given.check:
+        raise UsageError("--reference holds the translations of the sentences in --check FILE; give that too")
+    many = (1000 if given.precision == "int8" else 100) if given.sentences is None else given.sentences
+    if many < 0:
+        raise UsageError(f"--sentences {many} is negative")
+
+    from transduce.interop.exporting import Order, export_model
+
+    run = Path(given.model)
+    ending = ".argosmodel" if given.to == "argos" else f"-{given.to}"
+    beside = run if run.name not in ("", "..") else run.resolve()
+    out = Path(given.out) if given.out else beside.with_name(beside.name + ending)
+    order = Order(
+        model=run,
+        out=out,
+        kind=given.to,
+        precision=given.precision,
+        languages=tuple(given.languages) if given.languages else None,
+        text=Path(given.check) if given.check else None,
+        reference=Path(given.reference) if given.reference else None,
+        sentences=many,
+    )
+    report = export_model(order)
+    print(f"{out}: {report.bytes / 1e6:,.1f} MB")
+    for line in report.check.found if report.check else ():
+        print(f"  {line}")
+    if report.missing:
+        names = " ".join(report.missing)
+        print(f"note: NOT checked: {names} is not installed; pip install {names}, and export again", file=sys.stderr)
+        return NOT_CHECKED
+    return 0

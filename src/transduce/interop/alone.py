@@ -1,0 +1,168 @@
+"""Translate with an exported model and nothing of transduce: numpy, sentencepiece, and onnxruntime or torch.
+
+    python translate.py < IN > OUT
+    python translate.py --beam 1 --folder MODEL < IN > OUT
+
+The search is transduce's: beams ranked by log P / ((5 + tokens) / 6) ** alpha, until no open one can still win.
+"""
+
+import argparse
+import json
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
+HIDDEN = "\ufdd0"  # in subwords that no text is split into
+BATCH = 16  # sentences at a time
+Array = np.ndarray
+Part = Callable[..., Any]  # the encoder, or a step of the decoder
+
+
+class Translator:
+    """A folder with encoder and step, their settings and their subwords."""
+
+    def __init__(self, folder: Path | str):
+        folder = Path(folder)
+        self.settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        self.encode, self.step = open_onnx(folder) if self.settings["kind"] == "onnx" else open_program(folder)
+        models = {side: str(folder / name) for side, name in self.settings["subwords"].items()}
+        self.source, self.target = (sentencepiece.SentencePieceProcessor(models[side]) for side in ("source", "target"))
+        names = (self.source.id_to_piece(token) for token in range(self.settings["vocabulary"]["source"]))
+        self.numbers = {name.replace(HIDDEN, ""): number for number, name in enumerate(names)}
+
+    def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
+        """Translate lines; settings may be beam, alpha, extra_tokens, max_tokens and stop."""
+        settings = self.settings | settings
+        sources = [self.tokens(line) for line in lines]
+        found = [""] * len(lines)
+        order = sorted(range(len(lines)), key=lambda number: len(sources[number]))
+        for first in range(0, len(order), BATCH):
+            some = order[first : first + BATCH]
+            for number, tokens in zip(some, self.search([sources[number] for number in some], settings)):
+                found[number] = self.target.decode(tokens).replace(HIDDEN, "")
+        return found
+
+    def tokens(self, line: str) -> list[int]:
+        """A line as tokens with their end; what is no token is unknown."""
+        text = " ".join(line.split())
+        form = self.settings["unicode"]
+        text = text if form == "off" else unicodedata.normalize(form, text)
+        return [*(self.numbers.get(piece, UNKNOWN) for piece in self.source.encode(text, out_type=str)), END]
+
+    def search(self, sources: list[list[int]], settings: dict[str, Any]) -> list[list[int]]:
+        """The best translation of each sentence, as tokens."""
+        beam, alpha = settings["beam"], settings["alpha"]
+        exact = beam > 1 and settings["stop"] == "exact"
+        most = [settings["max_tokens"], settings["max_positions"]]
+        limits = np.array([min([len(s) + settings["extra_tokens"], *(m for m in most if m)]) for s in sources])
+        longest = int(limits.max())
+        penalty = (((5 + np.arange(longest + 1)) / 6) ** alpha).astype(np.float32)
+        lengths = np.array([len(source) for source in sources])
+        padded = np.full((len(sources), lengths.max()), PAD)
+        for row, source in zip(padded, sources):
+            row[: len(source)] = source
+        memory = self.encode(padded, lengths)
+        shape = (self.settings["layers"], len(sources), beam, self.settings["heads"], 0)
+        kept = [np.zeros((*shape, self.settings[width]), np.float32) for width in ("d_k", "d_v")]
+        scores = np.full((len(sources), beam), -np.inf, np.float32)
+        scores[:, 0] = 0
+        tokens = np.full((len(sources), beam), BEGIN)
+        said = np.zeros((len(sources), beam, 0), np.int64)
+        best = np.full(len(sources), -np.inf)  # the score of the best that has ended, and how many have
+        ended = np.zeros(len(sources), np.int64)
+        found: list[list[int]] = [[] for _ in sources]
+        numbers = np.arange(len(sources))  # of the sentences that are still open
+        for length in range(1, longest + 1):
+            logits, *kept = self.step(tokens, lengths, *memory, *kept)
+            totals = log_softmax(logits) + scores[..., None]
+            totals[..., [PAD, BEGIN]] = -np.inf
+            top, places = largest(totals.reshape(len(totals), -1), 2 * beam)
+            parents, tokens = np.divmod(places, totals.shape[-1])
+            ends = tokens == END
+            for row, column in zip(*np.nonzero(ends[:, :beam] & (top[:, :beam] > -np.inf))):
+                score, number = top[row, column] / penalty[length], numbers[row]
+                ended[row] += 1
+                if score > best[row]:
+                    best[row], found[number] = score, said[row, parents[row, column]].tolist()
+            scores, going = largest(np.where(ends, -np.inf, top), beam)
+            parents, tokens = (np.take_along_axis(part, going, 1) for part in (parents, tokens))
+            rows = np.arange(len(said))[:, None]
+            said = np.concatenate((said[rows, parents], tokens[..., None]), 2)
+            bound = scores.max(1) / penalty[limits]
+            done = (best >= bound if exact else ended >= beam) | (length >= limits) | (scores.max(1) == -np.inf)
+            for row in np.flatnonzero(done & (best == -np.inf)):  # cut at the longest it may become
+                found[numbers[row]] = said[row, scores[row].argmax()].tolist()
+            open_ = np.flatnonzero(~done)
+            if not len(open_):
+                break
+            memory, kept = ([part[:, open_] for part in parts] for parts in (memory, kept))
+            kept = [part[:, np.arange(len(open_))[:, None], parents[open_]] for part in kept]
+            state = (scores, tokens, said, best, ended, numbers, limits, lengths)
+            scores, tokens, said, best, ended, numbers, limits, lengths = (part[open_] for part in state)
+        return found
+
+
+def log_softmax(logits: Array) -> Array:
+    """Logarithms of probabilities."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def largest(values: Array, many: int) -> tuple[Array, Array]:
+    """The largest of each row, the largest first, and their places."""
+    places = np.argpartition(-values, min(many, values.shape[1]) - 1, 1)[:, :many]
+    order = np.argsort(-np.take_along_axis(values, places, 1), 1, kind="stable")
+    places = np.take_along_axis(places, order, 1)
+    return np.take_along_axis(values, places, 1), places
+
+
+def open_onnx(folder: Path) -> tuple[Part, Part]:
+    """Encoder and step as functions of arrays."""
+    import onnxruntime
+
+    def open_one(name: str) -> Part:
+        session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
+        inputs = [entry.name for entry in session.get_inputs()]
+        return lambda *arrays: session.run(None, dict(zip(inputs, arrays)))
+
+    return open_one("encoder"), open_one("step")
+
+
+def open_program(folder: Path) -> tuple[Part, Part]:
+    """The same of exported programs."""
+    import torch
+
+    def open_one(name: str) -> Part:
+        program = torch.export.load(folder / f"{name}.pt2").module()
+
+        def run(*arrays: Array) -> list[Array]:
+            with torch.no_grad():
+                return [part.numpy() for part in program(*map(torch.from_numpy, arrays))]
+
+        return run
+
+    return open_one("encoder"), open_one("step")
+
+
+def main() -> None:
+    """Translate standard input, line by line."""
+    parser = argparse.ArgumentParser(description="Translate lines from standard input with an exported model.")
+    parser.add_argument(
+        "--folder", default=Path(__file__).parent, help="the exported model (default: beside this file)"
+    )
+    parser.add_argument("--beam", type=int, help="hypotheses kept at each step (default: the model's own)")
+    given = parser.parse_args()
+    translator = Translator(given.folder)
+    lines = sys.stdin.read().splitlines()
+    for line in translator.translate(lines, **({"beam": given.beam} if given.beam else {})):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Whether an exported model says what ours says: the same sentences, translated by both."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from transduce.decoding.translator import Translator
+from transduce.errors import DataError, TransduceError
+from transduce.model.saved import Loaded
+from transduce.scoring.bleu import corpus_bleu
+from transduce.scoring.texts import read_lines
+from transduce.text.clean import CleanConfig, normalise
+from transduce.text.shards import DataSet
+from transduce.text.subwords import Subwords
+
+LONGEST = 100  # tokens of a sentence that is checked with
+EXTRA = 50  # tokens that a translation may have more than the longest source
+APART = 0.003  # nats a token by which probabilities may differ; CTranslate2 gives none to padding and begin
+AS_PROBABLE = 0.01  # nats between two translations of which rounding may choose either
+WORSE = 0.2  # BLEU that int8 may lose
+DIFFERENT = 100  # of so many sentences one may differ: searches end in ways of their own
+
+
+class Said(NamedTuple):
+    """A translation by another runtime."""
+
+    text: str
+    whole: bool = True
+    """false if it was cut at the longest it might become"""
+
+
+Pair = tuple[list[int], list[int]]  # tokens of source and target, each with its end
+Score = Callable[[Sequence[Pair]], list[float]]
+Translate = Callable[[Sequence[str], int, int | None], list[Said]]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences to check with, where they come from, and their translations by people if there are any."""
+
+    origin: str
+    lines: list[str]
+    references: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found, in sentences for a person; and whether it is good."""
+
+    found: tuple[str, ...]
+    good: bool
+
+
+def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most: int) -> Text:
+    """The lines of a file, or else of the dev set that the model was validated on, or else made of its subwords."""
+    if given:
+        lines, references = read_lines(given), read_lines(reference) if reference else None
+        if references is not None and len(references) != len(lines):
+            raise DataError(f"{reference}: has {len(references):,} lines, and {given} has {len(lines):,}")
+        text = _usable(loaded, Text(str(given), lines, references), most)
+        if not text.lines:
+            raise DataError(f"{given}: has no line of 1 to {LONGEST} tokens to check with")
+        return text
+    if (data := _find_data(loaded)) is not None:
+        pairs = range(min(data.dev.pairs, 2 * most))
+        lines, references = ([data.text("dev", side, pair) for pair in pairs] for side in ("source", "target"))
+        text = _usable(loaded, Text(f"the dev set of {data.folder}", lines, references), most)
+        if text.lines:
+            return text
+    return _usable(loaded, Text("lines of random subwords", _draw_lines(loaded.subwords["source"], 2 * most)), most)
+
+
+def _find_data(loaded: Loaded) -> DataSet | None:
+    known = loaded.about.get("trained_on") or {}
+    try:
+        data = DataSet.open(known["folder"])
+    except (KeyError, TypeError, OSError, TransduceError):
+        return None
+    same = data.manifest.get("fingerprint") == known.get("fingerprint")
+    return data if same and "dev" in data.splits and data.dev.pairs else None
+
+
+def _usable(loaded: Loaded, text: Text, most: int) -> Text:
+    """Lines in the form that the model was trained on, with something to say and not too long."""
+    clean = CleanConfig(unicode=loaded.about.get("unicode", "NFC"), entities=False)
+    lines = [normalise(line, clean)[0] for line in text.lines]
+    kept = [
+        number
+        for number, line in enumerate(lines)
+        if any(map(str.isalnum, line)) and len(loaded.subwords["source"].encode(line)) < LONGEST
+    ][:most]
+    references = None if text.references is None else [text.references[number] for number in kept]
+    return Text(text.origin, [lines[number] for number in kept], references)
+
+
+def _draw_lines(subwords: Subwords, many: int) -> list[str]:
+    """Lines of random subwords that are no bytes and no tags."""
+    drawn = random.Random(1)
+    words = [
+        token
+        for token, piece in enumerate(subwords.pieces(range(len(subwords))))
+        if any(map(str.isalnum, piece)) and "<" not in piece and not subwords.processor.is_unused(token)
+    ]
+    return [subwords.decode(drawn.choices(words, k=drawn.randint(3, 12))) for _ in range(many)]
+
+
+def check(
+    translator: Translator,
+    text: Text,
+    translate: Translate,
+    score: Score,
+    runtime: str,
+    *,
+    alike: bool,
+    exact: bool,
+) -> Check:
+    """Translate with both, greedily and with the model's own beam, and let both score what ours says.
+
+    Where their search is not like ours both go without a length penalty, up to the same length.
+    """
+    search = translator.search
+    longest = max(len(translator.tokens(line, "source")) for line in text.lines) + EXTRA
+    if translator.engine.config.positions == "learned":
+        longest = min(longest, translator.engine.config.max_positions)
+    settings = {} if alike else {"alpha": 0.0, "max_tokens": longest, "extra_tokens": longest}
+    found = [f"{len(text.lines):,} sentences ({text.origin}), translated by {runtime} and by transduce"]
+    good = True
+    ours: list[str] = []
+    theirs: list[str] = []
+    for beam in dict.fromkeys((1, search.beam)):
+        translations = translator.translate(text.lines, split="never", beam=beam, n_best=1, **settings)
+        ours = [translation.text.strip() for translation in translations]
+        complete = [all(s.alternatives[0].complete for s in translation.sentences) for translation in translations]
+        said = translate(text.lines, beam, None if alike else longest)
+        theirs = [one.text.strip() for one in said]
+        name = "greedily" if beam == 1 else f"with beam {beam}"
+        same = [one == other for one, other in zip(ours, theirs)]
+        if not exact:
+            found.append(f"{name}: {sum(same):,} of {len(same):,} the same")
+            continue
+        # In a beam others rank what was cut among what has ended, and we rank it last.
+        whole = [ours_whole and one.whole for ours_whole, one in zip(complete, said)]
+        counted = [number for number, both in enumerate(whole) if both or alike or beam == 1]
+        differing = [number for number in counted if not same[number]]
+        real = [
+            number
+            for number in differing
+            if not _is_as_good(translator, text.lines[number], ours[number], theirs[number], beam)
+        ]
+        cut = len(text.lines) - len(counted)
+        same_many, notes = len(counted) - len(differing), _others(differing, real, cut)
+        found.append(f"{name}: {same_many:,} of {len(counted):,} the same{notes}")
+        if len(real) > len(counted) // DIFFERENT:
+            good = False
+            first = real[0]
+            found.append(f"source: {text.lines[first]}\nours: {ours[first]}\ntheirs: {theirs[first]}")
+    apart = _compare_scores(translator, text.lines, ours, score)
+    found.append(f"probabilities of the same translations: at most {apart:.2g} nats a token apart")
+    good = good and (apart <= APART or not exact)
+    if not exact:
+        good = _compare_bleu(text, ours, theirs, found)
+    return Check(tuple(found), good)
+
+
+def _others(differing: Sequence[int], real: Sequence[int], cut: int) -> str:
+    ties = len(differing) - len(real)
+    notes = f", {ties:,} as probable" * bool(ties) + f", {len(real):,} different" * bool(real)
+    return notes + f"; {cut:,} came to no end and are not compared" * bool(cut)
+
+
+def _is_as_good(translator: Translator, source: str, ours: str, theirs: str, beam: int) -> bool:
+    """Whether our own model might as well have said what they say.
+
+    Greedily: where the two part, one token is as probable as the other. With a beam: theirs is as probable as ours as
+    a whole, or more so.
+    """
+    own, other = translator.score([(source, ours), (source, theirs)])
+    if beam > 1:
+        return float(other.sum()) >= float(own.sum()) - AS_PROBABLE
+    tokens = zip(translator.tokens(ours, "target"), translator.tokens(theirs, "target"))
+    parting = next((place for place, (one, another) in enumerate(tokens) if one != another), None)
+    return parting is not None and abs(float(own[parting] - other[parting])) <= AS_PROBABLE
+
+
+def _compare_scores(translator: Translator, lines: Sequence[str], ours: Sequence[str], score: Score) -> float:
+    """How far apart their log-probabilities are at most; a model that is sure says the same with wrong weights too."""
+    pairs = [
+        (translator.tokens(line, "source").tolist(), translator.tokens(said, "target").tolist())
+        for line, said in zip(lines, ours)
+    ]
+    expected = [float(scores.sum()) for scores in translator.score(list(zip(lines, ours)))]
+    return max(abs(one - other) / len(pair[1]) for one, other, pair in zip(expected, score(pairs), pairs))
+
+
+def _compare_bleu(text: Text, ours: list[str], theirs: list[str], found: list[str]) -> bool:
+    if text.references is None:
+        agreement = corpus_bleu(theirs, ours)
+        found.append(f"BLEU against ours: {agreement.score:.1f} (without references int8 is shown, not judged)")
+        return True
+    before, after = (corpus_bleu(some, text.references) for some in (ours, theirs))
+    found.append(f"BLEU {after.score:.2f}, ours in float32 {before.score:.2f} ({after.signature})")
+    return after.score >= before.score - WORSE

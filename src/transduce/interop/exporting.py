@@ -1,0 +1,246 @@
+"""Our models in the forms of other runtimes: written, checked against ours, and only then there."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+from transduce.config import ModelConfig
+from transduce.decoding.translator import Translator
+from transduce.disk import sync_folder, write_synced
+from transduce.errors import ConfigError, DataError, TransduceError, UsageError
+from transduce.interop.check import Check, Pair, Said, check, choose_text
+from transduce.model.card import describe_settings
+from transduce.model.saved import Loaded, Precision, load_model, write_folder
+from transduce.version import __version__
+
+Kind = Literal["ctranslate2", "argos", "huggingface", "onnx", "program"]
+TITLES = {
+    "ctranslate2": "for CTranslate2",
+    "argos": "for Argos Translate and LibreTranslate",
+    "huggingface": "for Hugging Face's transformers",
+    "onnx": "for onnxruntime",
+    "program": "as exported programs of torch",
+}
+
+
+class Target(Protocol):
+    """What the module of a kind has."""
+
+    USE: str
+    """how it is used, for its card"""
+    PRECISIONS: tuple[str, ...]
+    WRITTEN_WITH: tuple[str, ...]
+    """packages that writing needs"""
+    CHECKED_WITH: tuple[str, ...]
+    """packages that run it"""
+    ALIKE: bool
+    """whether it is searched with as ours are, length penalty and all"""
+
+    def find_problems(self, config: ModelConfig) -> list[str]:
+        """What this kind cannot compute."""
+        ...
+
+    def write(self, loaded: Loaded, folder: Path, precision: Precision) -> None:
+        """Fill a folder."""
+        ...
+
+    def translate(self, folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
+        """Translate lines with the runtime itself; without a length penalty and at most so long, if that is given."""
+        ...
+
+    def score(self, loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
+        """The log-probabilities that the runtime gives to translations."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is to be exported, to what, where, and what it is checked with."""
+
+    model: Path
+    out: Path
+    kind: Kind
+    precision: Precision = "float32"
+    languages: tuple[str, str] | None = None
+    """source and target, where the model does not say them"""
+    text: Path | None = None
+    """sentences to check with; none: those of the dev set, if it is there"""
+    reference: Path | None = None
+    """their translations, by which int8 is judged"""
+    sentences: int = 100
+    """most sentences to check with; 0: no check"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of an export."""
+
+    bytes: int
+    check: Check | None
+    missing: tuple[str, ...] = ()
+    """packages without which it could not be checked"""
+
+
+def export_model(order: Order) -> Report:
+    """Write a model for another runtime, all or nothing: one that does not say what ours says is not kept."""
+    if order.out.exists() and (not order.out.is_dir() or any(order.out.iterdir())):
+        raise DataError(f"{order.out}: is there already; remove it, or name another --out")
+    target = find_target(order.kind)
+    _refuse_precision(order, target)
+    loaded = load_model(order.model)
+    if order.languages:
+        loaded = replace(loaded, about={**loaded.about, "languages": list(order.languages)})
+    _refuse(order, target, loaded)
+    if absent := _missing(target.WRITTEN_WITH):
+        raise UsageError(f"--to {order.kind} is written with {' and '.join(absent)}; pip install {' '.join(absent)}")
+    missing = _missing(target.CHECKED_WITH)
+    found: list[Check] = []
+
+    def fill(folder: Path) -> None:
+        target.write(loaded, folder, order.precision)
+        if order.sentences and not missing:
+            found.append(_check(order, target, loaded, folder))
+        card = make_card(order, target, loaded, found[0] if found else None)
+        write_synced(folder / "README.md", card.encode())
+
+    if order.kind == "argos":
+        _write_package(order, loaded, fill)
+    else:
+        write_folder(order.out, fill)
+    files = [order.out] if order.out.is_file() else [path for path in order.out.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    return Report(size, found[0] if found else None, missing if order.sentences else ())
+
+
+def find_target(kind: str) -> Target:
+    """The module of a kind."""
+    match kind:
+        case "ctranslate2":
+            from transduce.interop import to_ctranslate2
+
+            return to_ctranslate2
+        case "argos":
+            from transduce.interop import to_argos
+
+            return to_argos
+        case "huggingface":
+            from transduce.interop import to_huggingface
+
+            return to_huggingface
+        case "onnx":
+            from transduce.interop import to_onnx
+
+            return to_onnx
+        case "program":
+            from transduce.interop import to_program
+
+            return to_program
+        case _:
+            raise UsageError(f"--to {kind} is not known; use {', '.join(get_args(Kind))}")
+
+
+def _refuse_precision(order: Order, target: Target) -> None:
+    if order.precision not in target.PRECISIONS:
+        raise UsageError(f"--to {order.kind} has no --precision {order.precision}; use {', '.join(target.PRECISIONS)}")
+
+
+def _refuse(order: Order, target: Target, loaded: Loaded) -> None:
+    if loaded.subwords["target"].kind == "word":
+        raise UsageError(
+            f"{loaded.folder}: is a parser, and its trees are found by a search that no other runtime has; "
+            "only translation models are exported"
+        )
+    if problems := target.find_problems(loaded.config.model):
+        others = [kind for kind in get_args(Kind) if not find_target(kind).find_problems(loaded.config.model)]
+        remedy = f"use --to {' or '.join(others)}"
+        raise ConfigError("\n".join(f"{loaded.folder}: has {problem}; {remedy}" for problem in problems))
+
+
+def _missing(packages: Sequence[str]) -> tuple[str, ...]:
+    return tuple(package for package in packages if find_spec(package) is None)
+
+
+def _check(order: Order, target: Target, loaded: Loaded, folder: Path) -> Check:
+    text = choose_text(loaded, order.text, order.reference, order.sentences)
+    translator = Translator.load(order.model, device="cpu", precision="float32")
+    runtime = " and ".join(f"{package} {version(package)}" for package in target.CHECKED_WITH)
+    found = check(
+        translator,
+        text,
+        lambda lines, beam, most: target.translate(folder, lines, beam, most),
+        lambda pairs: target.score(loaded, folder, pairs),
+        runtime,
+        alike=target.ALIKE,
+        exact=order.precision == "float32",
+    )
+    if not found.good:
+        remedy = "use --precision float32" if order.precision == "int8" else "please report it"
+        raise TransduceError(
+            "\n".join([f"{order.out}: does not say what the model says, and was not written; {remedy}", *found.found])
+        )
+    return found
+
+
+def _write_package(order: Order, loaded: Loaded, fill: "Fill") -> None:
+    from transduce.interop.to_argos import pack
+
+    order.out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".partial-{order.out.name}-", dir=order.out.parent))
+    try:
+        (partial / "package").mkdir()
+        fill(partial / "package")
+        pack(loaded, partial / "package", partial / "package.zip")
+        os.replace(partial / "package.zip", order.out)
+        sync_folder(order.out.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+class Fill(Protocol):
+    """Fills a folder."""
+
+    def __call__(self, folder: Path) -> None: ...
+
+
+def make_card(order: Order, target: Target, loaded: Loaded, found: Check | None) -> str:
+    """The README.md of an export: what it is, how it is used, and whether it was checked."""
+    languages = loaded.about.get("languages")
+    title = f"{languages[0]} → {languages[1]}" if languages else "A translation model"
+    source, into = languages or ("SOURCE", "TARGET")
+    search = loaded.config.search
+    use = target.USE
+    for name, value in {
+        "FOLDER": order.out.name,
+        "EXAMPLE": "Hello, world!",
+        "BEAM": str(search.beam),
+        "ALPHA": str(search.alpha),
+        **{"SOURCE": source, "TARGET": into},
+    }.items():
+        use = use.replace(name, value)
+    checked = [f"- {line}" for line in found.found] if found else ["This export was not checked against its origin."]
+    return "\n".join(
+        [
+            f"# {title}, {TITLES[order.kind]}",
+            "",
+            f"Exported by transduce {__version__} in {order.precision}.",
+            "",
+            *describe_settings(loaded.config, loaded.subwords, loaded.about),
+            "",
+            "## Use",
+            "",
+            use,
+            "",
+            "Texts are given line by line, a sentence or a few on each.",
+            "",
+            "## Check",
+            "",
+            *checked,
+            "",
+        ]
+    )

@@ -1,0 +1,90 @@
+"""Packages for Argos Translate and LibreTranslate: a model for CTranslate2, a SentencePiece model and who they are for.
+
+A package is a zip file with one folder: metadata.json, model/, sentencepiece.model, README.md. It has one SentencePiece
+model: the source's, for what is said is put together from the texts of its tokens.
+"""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from transduce.disk import sync_file, write_json, write_synced
+from transduce.errors import UsageError
+from transduce.interop import to_ctranslate2
+from transduce.interop.check import Pair, Said
+from transduce.interop.to_ctranslate2 import find_problems as find_problems
+from transduce.model.saved import Loaded, Precision
+
+PRECISIONS: tuple[str, ...] = ("float32", "int8")
+WRITTEN_WITH: tuple[str, ...] = ()
+CHECKED_WITH: tuple[str, ...] = ("ctranslate2",)
+ALIKE: bool = False
+ENDING = ".argosmodel"
+_NAMES = {
+    **{"ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech", "da": "Danish"},
+    **{"de": "German", "el": "Greek", "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian"},
+    **{"eu": "Basque", "fa": "Persian", "fi": "Finnish", "fr": "French", "ga": "Irish", "gl": "Galician"},
+    **{"he": "Hebrew", "hi": "Hindi", "hu": "Hungarian", "id": "Indonesian", "it": "Italian", "ja": "Japanese"},
+    **{"ko": "Korean", "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay", "nb": "Norwegian", "nl": "Dutch"},
+    **{"pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak", "sl": "Slovenian"},
+    **{"sq": "Albanian", "sv": "Swedish", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese"},
+    **{"zh": "Chinese"},
+}
+
+USE: str = """\
+```sh
+pip install argostranslate
+argospm install FOLDER
+argos-translate --from-lang SOURCE --to-lang TARGET "EXAMPLE"
+```
+
+LibreTranslate takes packages that are installed in this way. Argos Translate splits texts into sentences with a model
+that it downloads once."""
+
+
+def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
+    """Fill a folder, which `pack` makes a package of."""
+    source, target = languages_of(loaded)
+    (folder / "model").mkdir()
+    to_ctranslate2.write(loaded, folder / "model", precision)
+    for side in to_ctranslate2.SIDES:
+        (folder / "model" / f"{side}.spm").unlink()
+    write_synced(folder / "sentencepiece.model", loaded.subwords["source"].model)
+    about = {
+        "package_version": "1.0",
+        "argos_version": "1.9",
+        **{"from_code": source, "from_name": _NAMES.get(source, source)},
+        **{"to_code": target, "to_name": _NAMES.get(target, target)},
+    }
+    write_json(folder / "metadata.json", about)
+
+
+def languages_of(loaded: Loaded) -> tuple[str, str]:
+    """The two languages, by which packages are found."""
+    known = loaded.about.get("languages") or ()
+    if len(known) != 2:
+        raise UsageError(
+            f"{loaded.folder}: does not say its languages, by which packages are found; add --languages en de"
+        )
+    return known[0], known[1]
+
+
+def pack(loaded: Loaded, folder: Path, out: Path) -> None:
+    """Make a package of a folder."""
+    inside = Path("translate-{}_{}-1_0".format(*languages_of(loaded)))
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.write(path, inside / path.relative_to(folder))
+    sync_file(out)
+
+
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
+    """Translate as Argos Translate does it: with CTranslate2 and the one SentencePiece model."""
+    pieces = folder / "sentencepiece.model"
+    return to_ctranslate2.translate_with(folder / "model", pieces, pieces, lines, beam, most)
+
+
+def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
+    """The log-probabilities of translations by CTranslate2."""
+    return to_ctranslate2.score(loaded, folder / "model", pairs)

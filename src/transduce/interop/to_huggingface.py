@@ -1,0 +1,220 @@
+"""Models for Hugging Face's transformers: a folder that AutoModelForSeq2SeqLM and AutoTokenizer load.
+
+The paper's model is Marian there, norms before the sub-layers are Pegasus, and these with learned positions are
+Blenderbot: three classes with one set of names. The tokenizer is Marian's in all of them.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.config import ModelConfig
+from transduce.disk import write_json, write_synced
+from transduce.interop.check import Pair, Said
+from transduce.interop.parts import Attention, Parts, longest_known, take_apart
+from transduce.interop.rewrite import Linear
+from transduce.interop.to_ctranslate2 import LIMIT, SIDES, token_names
+from transduce.model.saved import Loaded, Precision, write_tensors
+from transduce.text.subwords import BEGIN, END, PAD, UNKNOWN
+
+_CLASSES = {
+    ("post", "sinusoidal"): ("marian", "MarianMTModel"),
+    ("pre", "sinusoidal"): ("pegasus", "PegasusForConditionalGeneration"),
+    ("pre", "learned"): ("blenderbot", "BlenderbotForConditionalGeneration"),
+}
+_EPSILON = 1e-5  # in all their norms
+_BATCH = 16
+
+PRECISIONS: tuple[str, ...] = ("float32",)
+WRITTEN_WITH: tuple[str, ...] = ()
+CHECKED_WITH: tuple[str, ...] = ("transformers",)
+ALIKE: bool = False
+USE: str = """\
+```sh
+pip install transformers torch sentencepiece sacremoses
+```
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+found = model.generate(**tokenizer(["EXAMPLE"], return_tensors="pt", padding=True))
+print(tokenizer.batch_decode(found, skip_special_tokens=True))
+```
+
+The length penalty of `generate` is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to
+it."""
+
+
+def find_problems(config: ModelConfig) -> list[str]:
+    """What no class of transformers computes."""
+    kind = _CLASSES.get((config.norm, config.positions))
+    share = config.d_model // config.heads
+    problems = []
+    if kind is None:
+        problems.append(
+            f'model.norm = "{config.norm}" with model.positions = "{config.positions}", and transformers has '
+            "no translation model of that kind"
+        )
+    if config.attention == "additive":
+        problems.append('model.attention = "additive", and transformers knows dot products only')
+    if config.activation == "swiglu":
+        problems.append('model.activation = "swiglu", and its feed-forward networks have two matrices')
+    if config.norm_epsilon != _EPSILON:
+        problems.append(f"model.norm_epsilon = {config.norm_epsilon}, and its norms have {_EPSILON}")
+    if config.d_model % config.heads or max(config.head_widths()) > share:
+        problems.append(
+            f"heads of {max(config.head_widths())} numbers, and its heads have d_model / heads = {share} at most"
+        )
+    if kind and kind[0] != "marian" and config.tie != "all":
+        problems.append(f'model.tie = "{config.tie}", and {kind[1]} shares one matrix (model.tie = "all")')
+    return problems
+
+
+def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
+    """Fill a folder."""
+    config = loaded.config.model
+    kind, architecture = _CLASSES[config.norm, config.positions]
+    order = "turns" if config.positions == "learned" else "halves"
+    parts = take_apart(loaded.model, config.d_model // config.heads, order)
+    write_tensors(folder / "model.safetensors", dict(_weights(parts)), {"format": "pt"})
+    separate = not loaded.subwords["source"].numbers_like(loaded.subwords["target"])
+    names = {side: token_names(loaded, side) for side in SIDES}
+    write_json(folder / "config.json", _settings(config, kind, architecture))
+    search = loaded.config.search
+    generation = {
+        **{"bos_token_id": BEGIN, "decoder_start_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD},
+        **{"num_beams": search.beam, "length_penalty": search.alpha, "suppress_tokens": [PAD, BEGIN]},
+        **{"max_length": min(512, longest_known(config)), "early_stopping": "never"},
+    }
+    write_json(folder / "generation_config.json", generation)
+    for side in SIDES:
+        write_synced(folder / f"{side}.spm", loaded.subwords[side].model)
+    write_json(folder / "vocab.json", _numbers(names["source"]))
+    if separate:
+        write_json(folder / "target_vocab.json", _numbers(names["target"]))
+    special = {"unk_token": UNKNOWN, "eos_token": END, "pad_token": PAD}
+    languages = loaded.about.get("languages") or (None, None)
+    tokenizer = {
+        "tokenizer_class": "MarianTokenizer",
+        **{name: names["target"][number] for name, number in special.items()},
+        **{f"{side}_lang": language for side, language in zip(SIDES, languages)},
+        "separate_vocabs": separate,
+        "model_max_length": min(512, longest_known(config)),
+        "clean_up_tokenization_spaces": False,
+    }
+    write_json(folder / "tokenizer_config.json", tokenizer)
+
+
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
+    """Translate with transformers itself, without a length penalty."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(folder))
+    settings = {"num_beams": beam, "max_length": (most or LIMIT) + 1, "do_sample": False}
+    settings |= {"length_penalty": 0.0, "early_stopping": "never"} if beam > 1 else {"early_stopping": False}
+    found: list[Said] = []
+    for first in range(0, len(lines), _BATCH):
+        given = tokenizer(list(lines[first : first + _BATCH]), return_tensors="pt", padding=True)
+        with torch.inference_mode():
+            tokens = model.generate(**given, **settings)
+        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        found += [Said(text, END in line) for text, line in zip(texts, tokens.tolist())]
+    return found
+
+
+def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
+    """The log-probabilities of translations by transformers."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(folder))
+    found: list[float] = []
+    for source, target in pairs:
+        given = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([[BEGIN, *target[:-1]]])}
+        with torch.inference_mode():
+            logits = model(**given).logits[0]
+        found.append(float(logits.log_softmax(-1)[range(len(target)), target].sum()))
+    return found
+
+
+def _numbers(names: list[str]) -> dict[str, int]:
+    return {_plain(name): number for number, name in enumerate(names)}
+
+
+def _plain(name: str) -> str:
+    """Tags such as >>de<< are whole tokens of their tokenizer, without a space before them."""
+    return name[1:] if name[1:].startswith(">>") and name.endswith("<<") else name
+
+
+def _settings(config: ModelConfig, kind: str, architecture: str) -> dict[str, Any]:
+    encoder_layers, decoder_layers = config.stacks()
+    settings = {
+        "model_type": kind,
+        "architectures": [architecture],
+        "is_encoder_decoder": True,
+        "vocab_size": config.source_vocabulary or config.vocabulary,
+        "d_model": config.d_model,
+        "encoder_layers": encoder_layers,
+        "decoder_layers": decoder_layers,
+        "activation_function": config.activation,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.feed_forward_dropout,
+        "scale_embedding": True,
+        "max_position_embeddings": longest_known(config),
+        "tie_word_embeddings": config.tie != "none",
+        **{"pad_token_id": PAD, "bos_token_id": BEGIN, "eos_token_id": END},
+        **{"decoder_start_token_id": BEGIN, "forced_eos_token_id": None},
+        "dtype": "float32",
+    }
+    for stack in ("encoder", "decoder"):
+        settings |= {f"{stack}_attention_heads": config.heads, f"{stack}_ffn_dim": config.d_ff}
+    if kind == "marian":
+        settings["decoder_vocab_size"] = config.vocabulary
+        settings["share_encoder_decoder_embeddings"] = config.tie == "all"
+    return settings
+
+
+def _weights(parts: Parts) -> Iterator[tuple[str, Tensor]]:
+    if parts.source is parts.target:
+        yield "model.shared.weight", parts.target
+    else:
+        yield "model.encoder.embed_tokens.weight", parts.source
+        yield "model.decoder.embed_tokens.weight", parts.target
+    if parts.output is not parts.target:
+        yield "lm_head.weight", parts.output
+    yield "final_logits_bias", parts.bias[None]
+    for (stack, layers, norm), place in zip(parts.stacks(), parts.positions or (None, None)):
+        if place is not None:
+            yield f"model.{stack}.embed_positions.weight", place
+        for number, layer in enumerate(layers):
+            name = f"model.{stack}.layers.{number}"
+            yield from _attention(f"{name}.self_attn", layer.self_attention)
+            if layer.cross_attention:
+                yield from _attention(f"{name}.encoder_attn", layer.cross_attention)
+            for theirs, linear in (("fc1", layer.inner), ("fc2", layer.outer), ("final_layer_norm", layer.norm)):
+                yield from _linear(f"{name}.{theirs}", linear)
+        if norm:
+            yield from _linear(f"model.{stack}.layer_norm", norm)
+
+
+def _attention(name: str, attention: Attention) -> Iterator[tuple[str, Tensor]]:
+    for part in ("query", "key", "value", "output"):
+        yield from _linear(f"{name}.{'out' if part == 'output' else part[0]}_proj", getattr(attention, part))
+    yield from _linear(f"{name}_layer_norm", attention.norm)
+
+
+def _linear(name: str, linear: Linear) -> Iterator[tuple[str, Tensor]]:
+    yield f"{name}.weight", linear.weight
+    if linear.bias is not None:
+        yield f"{name}.bias", linear.bias

@@ -1,0 +1,352 @@
+"""Exported models: the libraries they are written for compute and say what ours do."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, get_args
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+from exports import KINDS, save_kind
+from marians import save_marian, texts
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from transduce import Translator
+from transduce.cli import main
+from transduce.doors.export import KINDS as KINDS_OF_THE_DOOR
+from transduce.errors import ConfigError, UsageError
+from transduce.interop import exporting, to_ctranslate2, to_huggingface, to_onnx, to_program
+from transduce.interop.alone import Translator as Alone
+from transduce.interop.check import Said
+from transduce.interop.exporting import Kind, Order, Report, export_model
+from transduce.interop.importing import Order as ImportOrder
+from transduce.interop.importing import import_model
+from transduce.interop.parts import Parts
+from transduce.model.saved import Loaded, load_model
+from transduce.text.subwords import BEGIN, END, PAD
+
+LINES = texts("dev", 12)
+HUGGINGFACE = {
+    "the paper's": "MarianMTModel",
+    "pre-norm": "PegasusForConditionalGeneration",
+    "pre-norm, learned positions": "BlenderbotForConditionalGeneration",
+    "biases, SiLU": "MarianMTModel",
+    "narrow heads, unscaled": "MarianMTModel",
+    "separate vocabularies": "MarianMTModel",
+    "separate vocabularies, untied": "MarianMTModel",
+}
+
+
+def encode(loaded: Loaded, side: str) -> list[list[int]]:
+    return [[*loaded.subwords[side].encode(line), END] for line in LINES[side]]
+
+
+@torch.no_grad()
+def our_logits(loaded: Loaded) -> list[torch.Tensor]:
+    """For each pair the logits of the target's tokens."""
+    sources, targets = encode(loaded, "source"), encode(loaded, "target")
+    rows: list[torch.Tensor] = []
+    for some in (sources, [[BEGIN, *target[:-1]] for target in targets]):
+        rows += [torch.tensor([token for line in some for token in line]), torch.tensor([0, *map(len, some)]).cumsum(0)]
+    return list(loaded.model(*rows).split([len(target) for target in targets]))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "additive"])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_ctranslate2_gives_our_probabilities(tmp_path: Path, kind: str, precision: Any):
+    loaded = save_kind(tmp_path / "ours", kind)
+    (tmp_path / "theirs").mkdir()
+    to_ctranslate2.write(loaded, tmp_path / "theirs", precision)
+    names = {side: to_ctranslate2.token_names(loaded, side) for side in LINES}
+    given = [[[names[side][token] for token in line[:-1]] for line in encode(loaded, side)] for side in LINES]
+    translator = ctranslate2.Translator(str(tmp_path / "theirs"), device="cpu")
+    errors, sizes = [], []
+    for found, logits, target in zip(translator.score_batch(*given), our_logits(loaded), encode(loaded, "target")):
+        logits[:, [PAD, BEGIN]] = -torch.inf  # which are never said there
+        expected = logits.log_softmax(-1)[range(len(target)), target]
+        assert found.tokens[-1] == "</s>"
+        if precision == "float32":
+            torch.testing.assert_close(torch.tensor(found.log_probs), expected, rtol=1e-4, atol=1e-3)
+        errors += (torch.tensor(found.log_probs) - expected).abs().tolist()
+        sizes += expected.abs().tolist()
+    assert 0 < sum(errors) < 0.15 * sum(sizes)
+
+
+@pytest.mark.parametrize("kind", list(HUGGINGFACE))
+def test_huggingface_gives_our_logits(tmp_path: Path, kind: str):
+    loaded = save_kind(tmp_path / "ours", kind, {"languages": ["en", "de"]})
+    (tmp_path / "theirs").mkdir()
+    to_huggingface.write(loaded, tmp_path / "theirs", "float32")
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(tmp_path / "theirs"))
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(tmp_path / "theirs"))
+    assert type(model).__name__ == HUGGINGFACE[kind]
+    source = tokenizer(LINES["source"], return_tensors="pt", padding=True)
+    target = tokenizer(text_target=LINES["target"], return_tensors="pt", padding=True)["input_ids"]
+    for tokens, side in ((source["input_ids"], "source"), (target, "target")):
+        assert [[int(token) for token in line if token != PAD] for line in tokens] == encode(loaded, side)
+    shifted = torch.cat((torch.full((len(target), 1), BEGIN), target[:, :-1]), 1)
+    with torch.inference_mode():
+        logits = model(**source, decoder_input_ids=shifted).logits
+    for found, expected in zip(logits, our_logits(loaded)):
+        torch.testing.assert_close(found[: len(expected)], expected, rtol=1e-3, atol=1e-3)
+    assert model.generation_config.suppress_tokens == [PAD, BEGIN]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, theirs in HUGGINGFACE.items() if theirs == "MarianMTModel"])
+def test_what_goes_to_huggingface_comes_back(tmp_path: Path, kind: str):
+    loaded = save_kind(tmp_path / "ours", kind, {"languages": ["en", "de"]})
+    export_model(Order(model=tmp_path / "ours", out=tmp_path / "theirs", kind="huggingface", sentences=0))
+    import_model(ImportOrder(tmp_path / "theirs", tmp_path / "back"))
+    back = load_model(tmp_path / "back")
+    assert back.about["languages"] == ["en", "de"]
+    assert (back.config.search.beam, back.config.search.alpha) == (3, 0.6)
+    assert torch.equal(back.model.embedding.weight, loaded.model.embedding.weight)
+    for side in LINES:
+        assert encode(back, side) == encode(loaded, side)
+    for found, expected in zip(our_logits(back), our_logits(loaded)):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["BPE", "unigram, separate vocabularies"])
+def test_what_was_imported_goes_out_again(tmp_path: Path, kind: str):
+    separate = kind != "BPE"
+    saved = save_marian(tmp_path, kind="unigram" if separate else "bpe", separate=separate)
+    import_model(ImportOrder(saved.folder, tmp_path / "ours"))
+    for target in ("huggingface", "ctranslate2"):
+        (tmp_path / "lines").write_text("".join(f"{line}\n" for line in LINES["source"]), encoding="utf-8")
+        order = Order(model=tmp_path / "ours", out=tmp_path / target, kind=target, text=tmp_path / "lines")
+        found = export_model(order).check  # an error if they differ
+        assert found
+        assert found.good
+        assert any("greedily: 12 of 12 the same" in line for line in found.found)
+    again: Any = AutoTokenizer.from_pretrained(str(tmp_path / "huggingface"))
+    tagged = [*LINES["source"], f">>de<< {LINES['source'][0]}"]
+    for line in tagged[: None if not separate else -1]:
+        assert again.tokenize(line) == saved.tokenizer.tokenize(line)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Loaded, Path]]:
+    """Exports that run alone: their models and folders."""
+    folder = tmp_path_factory.mktemp("alone")
+    made: dict[str, tuple[Loaded, Path]] = {}
+    for name, kind, module in (
+        ("program", "additive", to_program),
+        ("onnx", "separate vocabularies, untied", to_onnx),
+    ):
+        loaded = save_kind(folder / f"{name} ours", kind, layers=1)
+        (folder / name).mkdir()
+        module.write(loaded, folder / name, "float32")
+        made[name] = loaded, folder / name
+    return made
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("name", ["program", "onnx"])
+def test_programs_and_onnx_say_what_we_say(alone: dict[str, tuple[Loaded, Path]], name: str, beam: int):
+    loaded, folder = alone[name]
+    lines = [*LINES["source"][:6], "one"]
+    translator, theirs = Translator.load(loaded.folder, engine="torch"), Alone(folder)
+    several: list[dict[str, Any]] = [{"stop": "full"}, {"alpha": 1.5, "extra_tokens": 1}]
+    for settings in several:
+        expected = translator.translate(lines, beam=beam, split="never", **settings)
+        assert theirs.translate(lines, beam=beam, **settings) == [translation.text for translation in expected]
+        assert theirs.translate(lines[-1:], beam=beam, **settings) == [expected[-1].text]  # alone as in a batch
+    assert len({translation.text for translation in translator.translate(lines, beam=beam)}) > 2
+    pairs = list(zip(encode(loaded, "source"), encode(loaded, "target")))[:3]
+    scores = [scores.sum() for scores in translator.score(list(zip(LINES["source"], LINES["target"])))[:3]]
+    assert to_program.score(loaded, folder, pairs) == pytest.approx(scores, rel=1e-4)
+
+
+def test_onnx_in_int8_is_smaller_and_nearly_the_same(alone: dict[str, tuple[Loaded, Path]], tmp_path: Path):
+    loaded, folder = alone["onnx"]
+    small = tmp_path / "small"
+    shutil.copytree(folder, small)
+    for name in ("encoder", "step"):
+        to_onnx.round_weights(small / f"{name}.onnx")
+        assert (small / f"{name}.onnx").stat().st_size < 0.7 * (folder / f"{name}.onnx").stat().st_size
+    source = np.array(encode(loaded, "source")[:1])
+    before, after = (Alone(one).encode(source, np.array([source.shape[1]])) for one in (folder, small))
+    for exact, rounded in zip(before, after):
+        assert 0 < np.abs(rounded - exact).mean() < 0.1 * np.abs(exact).mean()
+
+
+def test_the_example_runs_without_transduce(alone: dict[str, tuple[Loaded, Path]]):
+    for name in ("program", "onnx"):
+        loaded, folder = alone[name]
+        start = "import runpy, sys; sys.modules['transduce'] = None"
+        code = f"{start}; runpy.run_path({str(folder / 'translate.py')!r}, run_name='__main__')"
+        environment = {**os.environ, "PYTHONPATH": "", "PYTHONWARNINGS": "ignore"}
+        text = "\n".join(LINES["source"])
+        run = subprocess.run(
+            [sys.executable, "-c", code], input=text, capture_output=True, encoding="utf-8", env=environment
+        )
+        expected = Translator.load(loaded.folder, engine="torch").translate(LINES["source"], split="never")
+        assert run.stdout.splitlines() == [translation.text for translation in expected], run.stderr
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data set with a dev set."""
+    for side, lines in texts("train", 400).items():
+        (tmp_path / f"train.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = ["--source", str(tmp_path / "train.source"), "--target", str(tmp_path / "train.target")]
+    assert main(["prepare", str(tmp_path / "data"), *files, "--dev-split", "30", "--subwords", "340"]) == 0
+    return tmp_path / "data"
+
+
+def test_an_export_is_checked_with_the_dev_set(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
+    manifest = json.loads((data / "manifest.json").read_text())
+    known = {"folder": str(data), "fingerprint": manifest["fingerprint"], "pairs": 370, "inputs": ["train.source"]}
+    save_kind(tmp_path / "ours", about={"trained_on": known})
+    capsys.readouterr()
+    assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "20"]) == 0
+    out = capsys.readouterr().out
+    assert f"20 sentences (the dev set of {data}), translated by ctranslate2 {ctranslate2.__version__}" in out
+    assert "greedily: 20 of 20 the same" in out
+    card = (tmp_path / "ours-ctranslate2" / "README.md").read_text(encoding="utf-8")
+    assert all(line.strip() in card for line in out.splitlines()[1:])
+    assert "370 pairs of train.source" in card
+    # int8 is judged by BLEU.
+    int8 = ["--precision", "int8", "--out", str(tmp_path / "small")]
+    code = main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", *int8])
+    said = capsys.readouterr()
+    assert "ours in float32" in said.out + said.err
+    assert code == 0 if (tmp_path / "small").exists() else "use --precision float32" in said.err
+
+
+def test_an_export_that_says_something_else_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    save_kind(tmp_path / "ours")
+    right = to_ctranslate2.translate
+
+    def wrong(*given: Any) -> list[Said]:
+        return [Said("zwei drei vier"), Said("eins"), *right(*given)[2:]]
+
+    monkeypatch.setattr(to_ctranslate2, "translate", wrong)
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{line}\n" for line in LINES["source"]), encoding="utf-8")
+    command = ["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--check", str(lines)]
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    assert "does not say what the model says, and was not written" in said
+    assert f"source: {LINES['source'][0]}" in said
+    assert "theirs: zwei drei vier" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lines", "ours"]
+
+
+def test_a_wrong_weight_shows_in_the_probabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    save_kind(tmp_path / "ours")
+    right = to_ctranslate2.take_apart
+
+    def wrong(*given: Any) -> Parts:
+        parts = right(*given)
+        parts.decoder[1].norm.weight[5] *= 1.02
+        return parts
+
+    monkeypatch.setattr(to_ctranslate2, "take_apart", wrong)
+    assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "10"]) == 1
+    assert "does not say what the model says" in capsys.readouterr().err
+    monkeypatch.setattr(to_ctranslate2, "take_apart", right)
+    assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "10"]) == 0
+    found = re.search(r"at most (\S+) nats a token apart", capsys.readouterr().out)
+    assert found
+    assert 0 < float(found[1]) < 0.001
+
+
+def test_what_cannot_be_checked_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    save_kind(tmp_path / "ours")
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2"]) == 3
+    assert "NOT checked: ctranslate2 is not installed; pip install ctranslate2" in capsys.readouterr().err
+    assert "was not checked" in (tmp_path / "ours-ctranslate2" / "README.md").read_text()
+    assert main(["export", str(tmp_path / "ours"), "--to", "onnx"]) == 2
+    assert "pip install onnx onnxscript" in capsys.readouterr().err
+    # Whoever asks for no check is told nothing.
+    again = ["--sentences", "0", "--out", str(tmp_path / "again")]
+    assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", *again]) == 0
+
+
+def test_a_package_for_argos_translate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    save_kind(tmp_path / "ours", "separate vocabularies")
+    assert main(["export", str(tmp_path / "ours"), "--to", "argos"]) == 2
+    assert "does not say its languages" in capsys.readouterr().err
+    assert (
+        main(["export", str(tmp_path / "ours"), "--to", "argos", "--languages", "en", "de", "--sentences", "20"]) == 0
+    )
+    assert "of 20 the same" in capsys.readouterr().out
+    with zipfile.ZipFile(tmp_path / "ours.argosmodel") as archive:
+        assert {Path(name).parts[0] for name in archive.namelist()} == {"translate-en_de-1_0"}
+        archive.extractall(tmp_path)
+    folder = tmp_path / "translate-en_de-1_0"
+    about = json.loads((folder / "metadata.json").read_text())
+    assert (about["from_code"], about["to_name"]) == ("en", "German")
+    assert ctranslate2.contains_model(str(folder / "model"))
+    assert (folder / "sentencepiece.model").exists()
+    assert "argospm install ours.argosmodel" in (folder / "README.md").read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "ours.argosmodel", folder.name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "reason"),
+    [
+        ("additive", "ctranslate2", 'model.attention = "additive".*use --to onnx or program'),
+        ("additive", "huggingface", 'model.attention = "additive"'),
+        ("learned positions", "huggingface", 'norm = "post" with model.positions = "learned".*use --to ctranslate2 or'),
+        ("rotary, SwiGLU", "huggingface", 'model.activation = "swiglu"'),
+        ("another epsilon", "huggingface", "model.norm_epsilon = 0.01, and its norms have 1e-05"),
+        ("wide heads", "huggingface", "heads of 20 numbers"),
+    ],
+)
+def test_what_a_runtime_cannot_compute_is_refused(tmp_path: Path, kind: str, target: Any, reason: str):
+    save_kind(tmp_path / "ours", kind)
+    with pytest.raises(ConfigError, match=reason):
+        export_model(Order(model=tmp_path / "ours", out=tmp_path / "out", kind=target))
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_orders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    save_kind(tmp_path / "ours")
+    ours = str(tmp_path / "ours")
+    with pytest.raises(UsageError, match="--to huggingface has no --precision int8; use float32"):
+        export_model(Order(model=tmp_path / "ours", out=tmp_path / "out", kind="huggingface", precision="int8"))
+    assert main(["export", ours, "--to", "ctranslate2", "--out", ours]) == 1
+    assert "is there already" in capsys.readouterr().err
+    (tmp_path / "one").write_text("one\n")
+    (tmp_path / "two").write_text("one\ntwo\n")
+    files = ["--check", str(tmp_path / "one"), "--reference", str(tmp_path / "two")]
+    assert main(["export", ours, "--to", "ctranslate2", *files]) == 1
+    assert "two: has 2 lines, and" in capsys.readouterr().err
+    assert main(["export", ours, "--to", "ctranslate2", "--reference", str(tmp_path / "two")]) == 2
+    (tmp_path / "one").write_text("…\n")
+    assert main(["export", ours, "--to", "ctranslate2", *files[:2]]) == 1
+    assert "has no line of 1 to 100 tokens" in capsys.readouterr().err
+
+
+def test_the_commands_in_the_docs_are_understood(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    orders: list[Order] = []
+    monkeypatch.setattr(exporting, "export_model", lambda order: orders.append(order) or Report(1, None))
+    root = Path(__file__).parents[2]
+    for file in ("README.md", "docs/export.md"):
+        text = (root / file).read_text(encoding="utf-8")
+        for line in re.findall(r"^transduce (export .*)$", text, re.MULTILINE):
+            assert main(shlex.split(line)) == 0
+    assert {order.kind for order in orders} == set(get_args(Kind)) == set(KINDS_OF_THE_DOOR)
+    assert {(order.precision, order.out.name) for order in orders} >= {
+        ("int8", "base-ctranslate2"),
+        ("float32", "base.argosmodel"),
+        ("float32", "en-de.onnx"),
+    }
