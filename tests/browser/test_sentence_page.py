@@ -271,6 +271,13 @@ def test_words_are_linked_both_ways(page: Page):
     assert page.locator("#words .linked").count() == 0
 
 
+def test_letters_that_are_single_bytes_are_spelled(open_page: Open):
+    seen = make_seen()
+    pieces = ("▁w", "<0xC3>", "<0xB6>", "<0x2E>", "▁on", "⟨end⟩")
+    page = open_page(sentence_page(type(seen)(**{**seen.__dict__, "source_pieces": pieces})))
+    assert page.locator("#words .text").nth(0).locator("button").all_inner_texts() == ["wö.", "on"]
+
+
 @pytest.mark.parametrize(("width", "height", "scheme"), SCREENS)
 @pytest.mark.parametrize("subwords", [2, 5, 80])
 def test_nothing_is_wider_than_the_screen(open_page: Open, width: int, height: int, scheme: str, subwords: int):

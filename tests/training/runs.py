@@ -102,6 +102,8 @@ def contents(run: Path) -> dict[str, Any]:
             manifest = json.loads(path.read_text())
             manifest["about"].get("state", {}).pop("seconds", None)
             found[name] = manifest
+        elif path.suffix == ".md":
+            found[name] = path.read_text(encoding="utf-8").replace(run.name, "RUN")  # the card names its folder
         elif path.is_file():
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found

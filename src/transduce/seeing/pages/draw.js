@@ -29,6 +29,12 @@ function readable(piece) {
   return piece.startsWith("\u2581") ? text || "␣" : `·${text}`;
 }
 
+// Words whose letters are partly subwords of single bytes, as they are written.
+function spell(text) {
+  const decode = (bytes) => new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}(?=>)/g), (byte) => parseInt(byte, 16)));
+  return text.replace(/(?:<0x[0-9A-F]{2}>)+/g, decode);
+}
+
 const percent = (share) => (share >= 0.995 ? "1.00" : share < 0.005 ? "<.01" : share.toFixed(2).replace(/^0/, ""));
 
 // A bar with its name before it and its number behind it.

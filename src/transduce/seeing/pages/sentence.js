@@ -96,7 +96,7 @@ function showWords(root, seen) {
       const button = make(
         "button",
         { type: "button", "data-word": number },
-        (word ?? "").replaceAll("\u2581", " ").trim() || "·",
+        spell((word ?? "").replaceAll("\u2581", " ")).trim() || "·",
       );
       button.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && show(side, number));
       button.addEventListener("focus", () => show(side, number));
