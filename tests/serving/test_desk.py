@@ -63,6 +63,24 @@ def test_many_clients_get_what_each_would_alone(loaded: list[Translator]):
     assert len(batches) < len(texts) / 4
 
 
+def test_a_client_alone_does_not_wait_for_others(loaded: list[Translator]):
+    async def one_by_one(desk: Desk) -> None:
+        for text in SENTENCES:
+            await desk.translate([Request(text)])
+
+    async def two(desk: Desk) -> None:
+        await asyncio.gather(*(desk.translate([Request(text)]) for text in SENTENCES[:2]))
+        await desk.translate([Request(SENTENCES[0])])
+
+    desk, batches = make_desk(loaded[0], gather=300)
+    asyncio.run(one_by_one(desk))
+    assert max(second for batch in batches for second in batch.waited) < 0.3
+    batches.clear()
+    asyncio.run(two(desk))
+    desk.close()
+    assert batches[-1].waited[0] >= 0.3  # somebody was there a moment ago, and may ask again
+
+
 def test_sentences_of_similar_length_go_together(loaded: list[Translator]):
     slow = Slow(loaded[0])
     short, long = ["nine", "two", "six"], ["two euros and nine dollars", "on Friday the ninth of May"]

@@ -22,6 +22,7 @@ from transduce.errors import TransduceError
 from transduce.serving.options import ServeConfig
 
 CHUNK = 4000  # characters of a document that are laid out at once, about
+ALONE = 1.0  # seconds after which a client is taken to be the only one, and no longer waits for others
 AHEAD = 2  # chunks of a document that are at the desk at once, so that it never waits for the next one
 
 # A line, or as much of it as may be laid out at once: up to a space, or anywhere at last.
@@ -114,6 +115,8 @@ class Desk:
         self._pace = 2000.0  # characters a second, as of late
         self._documents = 0
         self._ended = 0.0  # when the last batch did
+        self._present = 0  # orders that were taken and not left
+        self._met = -ALONE  # when an order last came while another was there
         self._thread = threading.Thread(target=self._work, name="desk", daemon=True)
         self._thread.start()
 
@@ -225,11 +228,16 @@ class Desk:
             if not patient and waiting and waiting + order.size > self.config.queue:
                 raise BusyError("too much is waiting", max(1.0, min(60.0, waiting / self._pace)))
             self._orders.append(order)
+            self._present += 1
+            if self._present > 1:
+                self._met = order.since
             self._news.notify_all()
         return order
 
     def _leave(self, order: _Order) -> None:
-        order.gone = True
+        with self._news:
+            order.gone = True
+            self._present -= 1
 
     # ---- the thread ----
 
@@ -253,6 +261,8 @@ class Desk:
                 if self._closed:
                     return False
                 self._news.wait()
+            if time.monotonic() - self._met > ALONE:
+                return True
             # Clients ask again as soon as they are answered. Where there are several, those of the last batch are
             # waited for as well, or two halves would take turns for ever.
             since = max(self._orders[0].since, self._ended)
