@@ -49,6 +49,19 @@ class Alternative:
     alignment: Links | None = None
     """(source word, target word) pairs, counted from 0, if they were asked for"""
 
+    @classmethod
+    def read(cls, hypothesis: Hypothesis, subwords: Subwords, alignment: Links | None = None) -> "Alternative":
+        """What a search has found, as text."""
+        return cls(
+            text=subwords.decode(hypothesis.tokens),
+            score=hypothesis.score,
+            log_probability=hypothesis.log_probability,
+            complete=hypothesis.ended,
+            tokens=tuple(subwords.pieces(hypothesis.tokens)),
+            token_scores=tuple(hypothesis.token_scores.tolist()),
+            alignment=alignment,
+        )
+
 
 @dataclass(frozen=True)
 class Sentence:
@@ -300,18 +313,7 @@ class Translator:
                 for share, (ours, theirs) in zip(shares, pairs)
             )
         return [
-            tuple(
-                Alternative(
-                    text=target.decode(hypothesis.tokens),
-                    score=hypothesis.score,
-                    log_probability=hypothesis.log_probability,
-                    complete=hypothesis.ended,
-                    tokens=tuple(target.pieces(hypothesis.tokens)),
-                    token_scores=tuple(hypothesis.token_scores.tolist()),
-                    alignment=next(links),
-                )
-                for hypothesis in hypotheses
-            )
+            tuple(Alternative.read(hypothesis, target, next(links)) for hypothesis in hypotheses)
             for hypotheses in found
         ]
 

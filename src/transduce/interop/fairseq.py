@@ -56,7 +56,7 @@ def read_fairseq(path: Path, dictionaries: Sequence[Path] = (), pieces: Sequence
     layers = {stack: tensors.count(stack + ".layers.{}.fc1.weight") for stack in ("encoder", "decoder")}
     for stack, count in layers.items():
         for number in range(count):
-            _layer(draft, tensors, stack, number)
+            draft.layer(tensors, "", stack, number)
         if pre:
             draft.linear(f"{stack}_norm", tensors.linear(f"{stack}.layer_norm"))
     width = embeddings.source.shape[1]
@@ -82,17 +82,6 @@ def read_fairseq(path: Path, dictionaries: Sequence[Path] = (), pieces: Sequence
     )
     pair = (str(languages[0]), str(languages[1])) if all(languages) else None
     return Imported(make_config(model, alpha=1.0), draft.finish(model, "turns", str(path)), subwords, pair)
-
-
-def _layer(draft: Draft, tensors: Tensors, stack: str, number: int) -> None:
-    theirs, ours = f"{stack}.layers.{number}", f"{stack}.{number}"
-    kinds = {"self": "self_attn", "cross": "encoder_attn"} if stack == "decoder" else {"self": "self_attn"}
-    for kind, name in kinds.items():
-        parts = (tensors.linear(f"{theirs}.{name}.{part}_proj") for part in ("q", "k", "v", "out"))
-        draft.attention(f"{ours}.{kind}_attention", *parts)
-        draft.linear(f"{ours}.{kind}_residual.norm", tensors.linear(f"{theirs}.{name}_layer_norm"))
-    draft.feed_forward(f"{ours}.feed_forward", tensors.linear(f"{theirs}.fc1"), tensors.linear(f"{theirs}.fc2"))
-    draft.linear(f"{ours}.feed_forward_residual.norm", tensors.linear(f"{theirs}.final_layer_norm"))
 
 
 def _embeddings(tensors: Tensors, unscaled: bool) -> Embeddings:

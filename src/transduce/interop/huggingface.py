@@ -48,7 +48,7 @@ def read_marian(folder: Path) -> Imported:
     sizes = draft.embeddings(embeddings, numberings["source"], numberings["target"])
     for stack, layers in (("encoder", config["encoder_layers"]), ("decoder", config["decoder_layers"])):
         for number in range(layers):
-            _layer(draft, tensors, stack, number)
+            draft.layer(tensors, "model.", stack, number)
         _check_positions(tensors.find(f"model.{stack}.embed_positions.weight"), folder)
     tensors.refuse_unused()
     model = ModelConfig(
@@ -67,17 +67,6 @@ def read_marian(folder: Path) -> Imported:
     weights = draft.finish(model, "halves", str(folder))
     whole = make_config(model, generation.get("num_beams"), generation.get("length_penalty", 1.0))
     return Imported(whole, weights, subwords, _languages(folder, config, tokenizer))
-
-
-def _layer(draft: Draft, tensors: Tensors, stack: str, number: int) -> None:
-    theirs, ours = f"model.{stack}.layers.{number}", f"{stack}.{number}"
-    kinds = {"self": "self_attn", "cross": "encoder_attn"} if stack == "decoder" else {"self": "self_attn"}
-    for kind, name in kinds.items():
-        parts = (tensors.linear(f"{theirs}.{name}.{part}_proj") for part in ("q", "k", "v", "out"))
-        draft.attention(f"{ours}.{kind}_attention", *parts)
-        draft.linear(f"{ours}.{kind}_residual.norm", tensors.linear(f"{theirs}.{name}_layer_norm"))
-    draft.feed_forward(f"{ours}.feed_forward", tensors.linear(f"{theirs}.fc1"), tensors.linear(f"{theirs}.fc2"))
-    draft.linear(f"{ours}.feed_forward_residual.norm", tensors.linear(f"{theirs}.final_layer_norm"))
 
 
 def _embeddings(tensors: Tensors, config: dict[str, Any]) -> Embeddings:

@@ -121,6 +121,17 @@ class Draft:
         self.linear(f"{name}.inner", inner)
         self.linear(f"{name}.outer", outer)
 
+    def layer(self, tensors: Tensors, theirs: str, stack: str, number: int) -> None:
+        """Add a layer as fairseq and Hugging Face name its parts; `theirs` stands before the name of the stack."""
+        there, here = f"{theirs}{stack}.layers.{number}", f"{stack}.{number}"
+        kinds = {"self": "self_attn", "cross": "encoder_attn"} if stack == "decoder" else {"self": "self_attn"}
+        for kind, name in kinds.items():
+            parts = (tensors.linear(f"{there}.{name}.{part}_proj") for part in ("q", "k", "v", "out"))
+            self.attention(f"{here}.{kind}_attention", *parts)
+            self.linear(f"{here}.{kind}_residual.norm", tensors.linear(f"{there}.{name}_layer_norm"))
+        self.feed_forward(f"{here}.feed_forward", tensors.linear(f"{there}.fc1"), tensors.linear(f"{there}.fc2"))
+        self.linear(f"{here}.feed_forward_residual.norm", tensors.linear(f"{there}.final_layer_norm"))
+
     def embeddings(self, given: Embeddings, source: Numbering, target: Numbering) -> dict[str, Any]:
         """Embeddings and output in our numbers; returns the settings that say which of them are one."""
         share = 1.0 if given.scaled else given.source.shape[1] ** -0.5

@@ -39,14 +39,7 @@ def find_branches(translator: Translator, request: Request, config: SearchConfig
     found = [hypotheses[0] for _, hypotheses in search(translator.engine, tasks, config, translator.pieces)]
     ranked = sorted(found, key=lambda hypothesis: -hypothesis.score)
     alternatives = {
-        target.decode(hypothesis.tokens): Alternative(
-            text=target.decode(hypothesis.tokens),
-            score=hypothesis.score,
-            log_probability=hypothesis.log_probability,
-            complete=hypothesis.ended,
-            tokens=tuple(target.pieces(hypothesis.tokens)),
-            token_scores=tuple(hypothesis.token_scores.tolist()),
-        )
+        target.decode(hypothesis.tokens): Alternative.read(hypothesis, target)
         for hypothesis in reversed(ranked)  # of equal texts the best stays
     }
     return sorted(alternatives.values(), key=lambda alternative: -alternative.score)
