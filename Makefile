@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests that run beside the others; none that sends Ctrl-C, which a shell keeps from what it runs in the background.
-BESIDE := tests/test_learning.py tests/interop tests/kernels tests/model tests/scoring tests/seeing
+BESIDE := tests/test_learning.py tests/interop tests/kernels tests/model tests/scoring tests/seeing tests/serving
 
 .PHONY: demo test format clean
 
