@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests that run beside the others; none that sends Ctrl-C, which a shell keeps from what it runs in the background.
-BESIDE := tests/test_learning.py tests/interop tests/kernels tests/model tests/scoring tests/seeing tests/serving
+BESIDE := tests/test_learning.py tests/test_readme.py tests/interop tests/kernels tests/model tests/scoring tests/seeing tests/serving
 
 .PHONY: demo test format clean
 
@@ -14,10 +14,9 @@ demo: .venv/installed
 test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/basedpyright
-	@echo "$(BIN)/pytest, in two halves side by side"
+	@echo "$(BIN)/basedpyright and $(BIN)/pytest, in two halves side by side"
 	@$(BIN)/python tests/browser/install.py && browser=tests/browser || browser=; \
-	$(BIN)/pytest $(BESIDE) $$browser & beside=$$!; \
+	{ $(BIN)/basedpyright && $(BIN)/pytest $(BESIDE) $$browser; } & beside=$$!; \
 	$(BIN)/pytest $(addprefix --ignore ,$(BESIDE) tests/browser); others=$$?; \
 	wait $$beside; beside=$$?; \
 	test -n "$$browser" || echo "no Chromium could be fetched: tests/browser was NOT run"; \
