@@ -21,7 +21,7 @@ from transduce.interop.rewrite import (
     make_config,
     timed_positions,
 )
-from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_models
+from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_lines, read_models
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 BEGIN, PAD, END, UNKNOWN = range(4)
@@ -136,12 +136,7 @@ def _refuse_others(path: Path, setting: Setting) -> None:
 
 def _read_dictionary(path: Path) -> Foreign:
     """A dictionary of fairseq: a token and its count to a line, behind four special ones that are not written."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: not a readable dictionary ({error}); name those of both sides: --vocabularies"
-        ) from error
+    lines = read_lines(path, "dictionary")
     tokens = list(SPECIAL)
     for number, line in enumerate(lines, 1):
         if line:

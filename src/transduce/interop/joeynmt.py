@@ -11,7 +11,7 @@ from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.checkpoint import as_tensors, read_checkpoint
 from transduce.interop.rewrite import Draft, Embeddings, Imported, Tensors, find_activation, make_config
-from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_models
+from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_lines, read_models
 
 SPECIAL = ["<unk>", "<pad>", "<s>", "</s>"]
 UNKNOWN, PAD, BEGIN, END = range(4)
@@ -101,11 +101,6 @@ def _settings(path: Path) -> Callable[[str, str], str]:
 
 def _read_vocabulary(path: Path) -> Foreign:
     """A vocabulary of JoeyNMT: a token to a line, the special ones first whether they are written or not."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: not a readable vocabulary ({error}); name those of both sides: --vocabularies"
-        ) from error
+    lines = read_lines(path, "vocabulary")
     tokens = list(dict.fromkeys([*SPECIAL, *(line for line in lines if line)]))
     return Foreign(tokens, unknown=UNKNOWN, end=END, pad=PAD, begin=BEGIN)

@@ -123,6 +123,14 @@ def number_sides(
     return numberings, {side: make_subwords(numberings[side], models[side]) for side in foreign}
 
 
+def read_lines(path: Path, what: str) -> list[str]:
+    """The lines of a toolkit's own list of tokens, which it calls `what`."""
+    try:
+        return path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not a readable {what} ({error}); name those of both sides: --vocabularies") from error
+
+
 def read_models(files: Sequence[Path]) -> dict[str, PieceModel]:
     """The SentencePiece models of source and target, or one for both."""
     models: dict[str, PieceModel] = {}
