@@ -32,6 +32,7 @@ from transduce.text.corpus import COMPRESSED
 from transduce.text.inputs import KINDS, ROLES, PrepareConfig
 from transduce.text.prepare import prepare
 from transduce.text.report import show_report
+from transduce.training.averaging import average, choose_checkpoints
 from transduce.training.metrics import read_metrics
 from transduce.training.run import Request, run_training
 from transduce.version import __version__
@@ -131,6 +132,18 @@ class Recipe:
 
         self.step(f"train {name}", work)
         return run
+
+    def average(self, name: str, run: Path) -> Path:
+        """The mean of a run's last checkpoints, five where there are as many."""
+        out = self.out / name
+
+        def work() -> Found:
+            checkpoints = choose_checkpoints(run)
+            average(checkpoints, out)
+            return {"checkpoints": [checkpoint.name for checkpoint in checkpoints]}
+
+        self.step(f"average {name}", work)
+        return out
 
     def translate(self, name: str, runs: Path | Sequence[Path], source: Path, **search: Any) -> Path:
         """Translate a file."""

@@ -198,14 +198,16 @@ def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wsj: bool):
     run(monkeypatch, "parsing", str(data), "--out", str(out), *flags)
     steps = results(out)["steps"]
     assert steps["prepare data"]["pairs"] == 40 if wsj else steps["prepare data"]["pairs"] > 2 * 56
-    words = [parse_tree(line).words() for line in (out / "test.trees").read_text().splitlines()]
-    assert words == [tree.words() for tree in trees[1:6]]
-    assert steps["parse test.trees"]["malformed"] == 0
-    assert steps["parse dev.free.trees"]["malformed"] > 0
-    assert steps["score test"]["sentences"] == 5
-    assert steps["score test without sentences of train"]["sentences"] == 3
-    assert 0 <= steps["score test"]["f1"]["value"] <= 100
-    assert ("score test, 2 models" in steps) is not wsj
+    for name in ("last", "mean", *([] if wsj else ["2 models"])):
+        words = [parse_tree(line).words() for line in (out / f"test {name}.trees").read_text().splitlines()]
+        assert words == [tree.words() for tree in trees[1:6]]
+        assert steps[f"parse test {name}.trees"]["malformed"] == 0
+        assert steps[f"score test {name}"]["sentences"] == 5
+        assert steps[f"score test {name} without sentences of train"]["sentences"] == 3
+        assert 0 <= steps[f"score test {name}"]["f1"]["value"] <= 100
+    assert steps["parse dev not constrained.trees"]["malformed"] > 0
+    assert len(steps["average mean-1"]["checkpoints"]) > 1
+    assert ("parse test 2 models.trees" in steps) is not wsj
 
 
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=20, unique=True), st.randoms())

@@ -14,7 +14,7 @@ from transduce.config import SearchConfig
 from transduce.decoding.brackets import Brackets, OpenTrees
 from transduce.decoding.search import Task, search_all
 from transduce.errors import DataError
-from transduce.text.subwords import END
+from transduce.text.subwords import END, UNKNOWN
 from transduce.text.trees import TreeError, from_sequence
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -22,23 +22,33 @@ VOCABULARIES = {
     "plain": [*SPECIAL, "▁XX", "▁(", "▁)A", "▁)B"],
     "labelled": [*SPECIAL, "▁)B", "▁(A", "▁XX", "▁(B", "▁)A"],
     "tags": [*SPECIAL, "▁NN", "▁(", "▁)A", "▁,"],
+    "words": [*SPECIAL, "▁NN", "▁(", "▁)A", "▁=(dog", "▁=(cat"],
 }
+# The sentences' words: what stands for them is known but for where they are said.
+WORDS = ["dog", "bird", "cat", "dog", "dog", "fish", "cat"]
 Said = tuple[int, ...]
 
 
 def is_tree(pieces: list[str], said: Said, words: int) -> bool:
+    names = {"<unk>": "=(bird"} if "▁=(dog" in pieces else {}
+    symbols = [names.get(pieces[token], pieces[token].removeprefix("▁")) for token in said]
     try:
-        from_sequence([pieces[token].removeprefix("▁") for token in said], ["w"] * words)
+        from_sequence(symbols, WORDS[:words])
     except TreeError:
         return False
-    return True
+    wanted = ["=(" + (word if word in ("dog", "cat") else "bird") for word in WORDS[:words]]
+    return not names or [symbol for symbol in symbols if symbol.startswith("=(")] == wanted
+
+
+def tokens_of(pieces: list[str], words: int) -> list[int]:
+    return Brackets.find(pieces).find_words(WORDS[:words])
 
 
 @cache
 def whole_trees(kind: str, words: int, limit: int) -> frozenset[Said]:
     """All trees over so many words of at most so many tokens, the end counted: found by trying everything."""
     pieces = VOCABULARIES[kind]
-    tokens = range(len(SPECIAL), len(pieces))
+    tokens = [*range(len(SPECIAL), len(pieces)), *([UNKNOWN] if kind == "words" else [])]
     lengths = range(words, limit)
     return frozenset(
         said for length in lengths for said in product(tokens, repeat=length) if is_tree(pieces, said, words)
@@ -55,11 +65,14 @@ def whole_trees(kind: str, words: int, limit: int) -> frozenset[Said]:
         ("labelled", 1, 6),
         ("labelled", 2, 7),
         ("tags", 2, 7),
+        ("words", 1, 3),
+        ("words", 1, 7),
+        ("words", 2, 7),
     ],
 )
 def test_what_may_be_said_is_what_some_tree_says(kind: str, words: int, limit: int) -> None:
     trees = whole_trees(kind, words, limit)
-    assert len(trees) >= (1 if limit == words + 1 else 3)
+    assert len(trees) >= (1 if limit in (words + 1, 3) else 3)
     following: dict[Said, set[int]] = {}
     for tree in trees:
         for place, token in enumerate((*tree, END)):
@@ -68,7 +81,7 @@ def test_what_may_be_said_is_what_some_tree_says(kind: str, words: int, limit: i
     for said, wanted in following.items():
         # The line walks about between its two places, as lines do.
         lines = OpenTrees(brackets, 3, 2, limit, torch.device("cpu"))
-        lines.begin([1], [words], [limit])
+        lines.begin([1], [tokens_of(VOCABULARIES[kind], words)], [limit])
         at = 0
         for token in said:
             parents, tokens = torch.zeros((3, 2), dtype=torch.int64), torch.full((3, 2), END, dtype=torch.int32)
@@ -104,8 +117,9 @@ def test_every_tree_that_is_found_is_whole(data: st.DataObject) -> None:
     )
     words = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=5))
     # As many source tokens as words and the end, at least.
-    sources = [np.arange(many + data.draw(st.integers(0, 3)) + 1) % 3 + 4 for many in words]
-    tasks = [Task(source, words=many) for source, many in zip(sources, words)]
+    least = 2 if kind == "words" else 1
+    sources = [np.arange(least * many + data.draw(st.integers(0, 3)) + 1) % 3 + 4 for many in words]
+    tasks = [Task(source, words=tokens_of(pieces, many)) for source, many in zip(sources, words)]
     for source, many, found in zip(sources, words, search_all(toy, tasks, config, pieces)):
         assert found
         for hypothesis in found:
@@ -129,7 +143,7 @@ def test_a_wide_beam_finds_the_best_tree_there_is(kind: str, seed: int) -> None:
     trees = whole_trees(kind, words, limit)
     best = max(trees, key=score)
     config = SearchConfig(beam=len(trees), alpha=0.0, extra_tokens=limit - len(source))
-    (found,) = search_all(toy, [Task(source, words=words)], config, pieces)
+    (found,) = search_all(toy, [Task(source, words=tokens_of(pieces, words))], config, pieces)
     assert tuple(found[0].tokens.tolist()) == best
     # Its score is the model's own, whatever was forbidden on the way.
     assert found[0].log_probability == pytest.approx(score(best), abs=1e-4)
@@ -145,13 +159,13 @@ def test_without_the_rule_a_random_model_says_no_trees() -> None:
 def test_a_bracket_that_nothing_closes_is_never_opened() -> None:
     pieces = [*SPECIAL, "▁XX", "▁(A", "▁)A", "▁(B"]
     toy = Toy(len(pieces), loves=lambda said: {7: 20.0})
-    (found,) = search_all(toy, [Task(np.array([4, 5, END]), words=2)], SearchConfig(beam=3, n_best=3), pieces)
+    (found,) = search_all(toy, [Task(np.array([4, 5, END]), words=[1, 1])], SearchConfig(beam=3, n_best=3), pieces)
     assert [is_tree(pieces, tuple(one.tokens.tolist()), 2) for one in found] == [True] * 3
 
 
 def test_a_tree_that_cannot_fit_is_refused() -> None:
     pieces = VOCABULARIES["plain"]
-    task = Task(np.array([4, 5, 6, END]), words=3, max_tokens=3)
+    task = Task(np.array([4, 5, 6, END]), words=[1, 1, 1], max_tokens=3)
     with pytest.raises(DataError, match="sentence 1: has 3 words, and its tree may have 3 tokens"):
         search_all(Toy(len(pieces)), [task], SearchConfig(), pieces)
 

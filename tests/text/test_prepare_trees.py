@@ -10,13 +10,14 @@ from treebank import make_trees
 
 from transduce.cli import main
 from transduce.config import BatchConfig
+from transduce.decoding.brackets import Brackets
 from transduce.errors import ConfigError, DataError
 from transduce.text.batches import Batches
 from transduce.text.inputs import PARSING, PrepareConfig
 from transduce.text.prepare import prepare
 from transduce.text.shards import DataSet
 from transduce.text.subwords import SubwordsConfig
-from transduce.text.trees import escape_word, from_sequence, to_sequence
+from transduce.text.trees import escape_word, from_sequence, parse_tree, to_sequence
 
 SUBWORDS = replace(PARSING.subwords, size=300, coverage=1.0)
 
@@ -51,6 +52,23 @@ def test_tags_can_stand_for_words(tmp_path: Path):
     data = prepare_bank(tmp_path, slots="tags")
     for pair, tree in enumerate(make_trees(300, 1)):
         assert from_sequence(data.text("train", "target", pair).split(), tree.words()) == tree
+
+
+def test_words_can_be_said_behind_their_tags(tmp_path: Path):
+    bank, dev = write(tmp_path / "bank.mrg", 100, 1), write(tmp_path / "dev.mrg", 10, 2)
+    odd = ["(S (NP (NN rare)) (VP (VBZ a▁b)))", "(S (NP (-LRB- -LRB-) (= =) (NN a▁b)) (-RRB- -RRB-))"]
+    bank.write_text(bank.read_text(encoding="utf-8") + "\n".join(odd), encoding="utf-8")
+    flags = ["--trees", str(bank), "--dev-trees", str(dev), "--subwords", "320", "--workers", "1", "--slots", "words"]
+    assert main(["prepare", str(tmp_path / "data"), "--task", "parsing", *flags]) == 0
+    data = DataSet.open(tmp_path / "data")
+    pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
+    assert {"▁=(dog", "▁=(a_b", "▁="} < {*pieces}
+    assert "▁=(rare" not in pieces
+    brackets = Brackets.find(pieces)
+    for pair, tree in enumerate([*make_trees(100, 1), *map(parse_tree, odd)]):
+        tokens = data.splits["train"].tokens("target", pair)[:-1].tolist()
+        assert from_sequence([brackets.symbols[token] for token in tokens], tree.words()) == tree
+        assert [token for token in tokens if "=(" in brackets.symbols[token]] == brackets.find_words(tree.words())
 
 
 def test_the_sides_have_vocabularies_of_their_own(tmp_path: Path):

@@ -2,10 +2,10 @@
 
 What a line must still say is known: a slot for each word that is left, a closing bracket for each that is open, and the
 end. A token may be said if all of that still fits behind it. So no line ever comes to where nothing may be said, and
-none is cut.
+none is cut. Where words are said behind their tags, nothing but the sentence's next word may follow a tag.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from transduce.errors import DataError
-from transduce.text.subwords import END, SPACE
-from transduce.text.trees import CLOSE, OPEN
+from transduce.text.subwords import END, SPACE, UNKNOWN
+from transduce.text.trees import CLOSE, OPEN, WORD, say_word
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,16 +25,21 @@ class Brackets:
     opens: Bool[np.ndarray, " vocabulary"]
     closes: Bool[np.ndarray, " vocabulary"]
     slots: Bool[np.ndarray, " vocabulary"]
-    """what stands for a word"""
+    """what stands for a word, or before it"""
+    words: dict[str, int]
+    """the tokens of words, where they are said behind their slots; a rare one is unknown"""
     labels: Int[np.ndarray, " vocabulary"]
     """a number for the label of each bracket; 0 for none"""
+    symbols: list[str]
+    """what `from_sequence` reads for each token"""
 
     @classmethod
     def find(cls, pieces: Sequence[str]) -> "Brackets":
         """Find them among a vocabulary's pieces; one that is no parser's is an error."""
         symbols = [piece.removeprefix(SPACE) for piece in pieces]
         closes = np.array([symbol.startswith(CLOSE) for symbol in symbols])
-        slots = ~(closes | [symbol.startswith(OPEN) for symbol in symbols])
+        slots = ~(closes | [symbol.startswith((OPEN, WORD)) for symbol in symbols])
+        words = {symbol: token for token, symbol in enumerate(symbols) if symbol.startswith(WORD)}
         # A bracket that nothing closes must not be opened.
         closed = {"", *(symbol[1:] for symbol in symbols if symbol.startswith(CLOSE))}
         opens = np.array([symbol.startswith(OPEN) and symbol[1:] in closed for symbol in symbols])
@@ -45,7 +50,19 @@ class Brackets:
         names = sorted({symbol[1:] for symbol, one in zip(symbols, opens | closes) if one and len(symbol) > 1})
         numbers = {name: number for number, name in enumerate(names, 1)}
         found = [numbers.get(symbol[1:], 0) if one else 0 for symbol, one in zip(symbols, opens | closes)]
-        return cls(opens, closes, slots, np.array(found))
+        symbols[: END + 1] = [CLOSE] * (END + 1)  # which closes nothing, so that it is refused
+        if words:
+            symbols[UNKNOWN] = WORD
+        return cls(opens, closes, slots, words, np.array(found), symbols)
+
+    @property
+    def to_a_word(self) -> int:
+        """How many tokens a word takes."""
+        return 2 if self.words else 1
+
+    def find_words(self, words: Iterable[str]) -> list[int]:
+        """The token of each word of a sentence."""
+        return [self.words.get(say_word(word), UNKNOWN) for word in words]
 
 
 class OpenTrees:
@@ -58,21 +75,28 @@ class OpenTrees:
             for part in (brackets.opens, brackets.closes, brackets.slots, brackets.labels)
         )
         self.labelled = bool(brackets.labels[brackets.opens].any())
+        self.to_a_word = brackets.to_a_word
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros((slots, *shape), dtype=torch.int64, device=device)
 
         self.words: Int[Tensor, "slots beam"] = zeros(beam)  # that are left
+        self.due: Bool[Tensor, "slots beam"] = zeros(beam).bool()  # whether a word must follow now
+        self.following: Int[Tensor, "slots longest"] = zeros(longest + 1)  # the token of the word when so many are left
         self.depth: Int[Tensor, "slots beam"] = zeros(beam)  # brackets that are open
         self.empty: Bool[Tensor, "slots beam"] = zeros(beam).bool()  # whether the innermost holds nothing yet
         self.room: Int[Tensor, " slots"] = zeros()  # tokens that may still be said, the end counted
         # The labels of open brackets, where they have any: they are closed by their own.
         self.stack: Int[Tensor, "slots beam depth"] = zeros(beam, longest + 1 if self.labelled else 1)
 
-    def begin(self, slots: Sequence[int], words: Sequence[int], limits: Sequence[int]) -> None:
-        """Begin sentences of so many words, whose trees may have so many tokens."""
+    def begin(self, slots: Sequence[int], words: Sequence[Sequence[int]], limits: Sequence[int]) -> None:
+        """Begin sentences of these words, whose trees may have so many tokens."""
         index = torch.tensor(slots, device=self.device)
-        self.words[index] = torch.tensor(words, device=self.device)[:, None].expand(-1, self.beam)
+        many = torch.tensor([len(tokens) for tokens in words], device=self.device)
+        self.words[index] = many[:, None].expand(-1, self.beam)
+        for slot, tokens in zip(slots, words):
+            self.following[slot, 1 : len(tokens) + 1] = torch.tensor(tokens[::-1], device=self.device)
+        self.due[index] = False
         self.room[index] = torch.tensor(limits, device=self.device)
         self.depth[index] = 0
         self.empty[index] = False
@@ -80,12 +104,14 @@ class OpenTrees:
     def forbidden(self, slots: Int[np.ndarray, " open"]) -> Bool[Tensor, "open*beam vocabulary"]:
         """What the lines of some slots may not say next."""
         index = torch.from_numpy(slots).to(self.device)
-        words, depth, empty = self.words[index], self.depth[index], self.empty[index]
+        words, due, depth, empty = self.words[index], self.due[index], self.depth[index], self.empty[index]
         # An opening bracket costs itself and its closing one.
-        may_open = (words > 0) & (words + depth + 3 <= self.room[index][:, None])
-        may_close = (depth > 0) & ~empty
+        may_open = (words > 0) & ~due & (self.to_a_word * words + depth + 3 <= self.room[index][:, None])
+        may_close = (depth > 0) & ~empty & ~due
         may = (may_open[..., None] & self.opens) | (may_close[..., None] & self.closes)
-        may |= (words > 0)[..., None] & self.slots
+        may |= ((words > 0) & ~due)[..., None] & self.slots
+        if self.to_a_word > 1:
+            may.scatter_(2, self.following[index].gather(1, words)[..., None], due[..., None])
         if self.labelled:
             innermost = self.stack[index].gather(2, (depth - 1).clamp(min=0)[..., None])
             may &= ~self.closes | (innermost == 0) | (innermost == self.labels)
@@ -96,9 +122,12 @@ class OpenTrees:
         """Let each line say a token after another line of its slot; what has ended may count on, nobody looks."""
         parents, tokens = parents.long(), tokens.long()
         opens, closes, slot = self.opens[tokens], self.closes[tokens], self.slots[tokens]
-        self.words = self.words.gather(1, parents) - slot.long()
+        word = slot
+        if self.to_a_word > 1:
+            word, self.due = self.due.gather(1, parents), slot
+        self.words = (self.words.gather(1, parents) - word.long()).clamp_(min=0)
         self.depth = (self.depth.gather(1, parents) + opens.long() - closes.long()).clamp_(min=0)
-        self.empty = (self.empty.gather(1, parents) & ~(slot | closes)) | opens
+        self.empty = (self.empty.gather(1, parents) & ~(word | closes)) | opens
         self.room -= 1
         if self.labelled:
             self.stack = self.stack.gather(1, parents[..., None].expand_as(self.stack))

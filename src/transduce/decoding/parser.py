@@ -19,8 +19,8 @@ from transduce.decoding.search import Task, check_room, most_tokens, search
 from transduce.errors import ConfigError, DataError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
-from transduce.text.subwords import END, SPACE, Subwords
-from transduce.text.trees import CLOSE, ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
+from transduce.text.subwords import END, Subwords
+from transduce.text.trees import ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
 from transduce.text.words import split_words
 
 WINDOW = 1024  # sentences that are searched for together, in order of length
@@ -78,7 +78,7 @@ class Parser:
         first = self.loaded[0]
         self.search, self.subwords = first.config.search, first.subwords
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
-        Brackets.find(self._pieces)  # a model that translates is refused here
+        self._brackets = Brackets.find(self._pieces)  # a model that translates is refused here
 
     @classmethod
     def load(
@@ -135,7 +135,7 @@ class Parser:
                 sentences.append(words)
                 if words not in tasks:
                     tasks[words] = task = self._task(words, options)
-                    check_room(task, most_tokens(task, config, self.engine.config), name(number))
+                    check_room(task, most_tokens(task, config, self.engine.config), self._brackets, name(number))
             found = self._parse(tasks, config, done)
             yield from (found[words] for words in sentences)
 
@@ -170,11 +170,11 @@ class Parser:
     def _task(self, words: Sequence[str], options: ParseOptions) -> Task:
         # A word that is nothing but what nobody sees has no token; each has one or more otherwise.
         tokens = self.subwords["source"].encode(normalise(to_sentence(words), self._clean)[0])
-        return Task(np.array([*tokens, END], np.int32), words=len(words) if options.constrained else None)
+        said = self._brackets.find_words(normalise(word, self._clean)[0] for word in words)
+        return Task(np.array([*tokens, END], np.int32), words=said if options.constrained else None)
 
     def _read(self, words: Sequence[str], hypothesis: Hypothesis) -> Candidate:
-        # An unknown symbol is none of a tree.
-        symbols = [self._pieces[token].removeprefix(SPACE) if token > END else CLOSE for token in hypothesis.tokens]
+        symbols = [self._brackets.symbols[token] for token in hypothesis.tokens]
         try:
             tree, whole = from_sequence(symbols, words), True
         except TreeError:

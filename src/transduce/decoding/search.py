@@ -39,8 +39,8 @@ class Task:
     """words and phrases it must not contain"""
     max_tokens: int | None = None
     """the longest it may become, where that is not the settings' to say"""
-    words: int | None = None
-    """that it must be a tree over so many words, in brackets"""
+    words: Sequence[int] | None = None
+    """that it must be a tree in brackets over words with these tokens (`Brackets.find_words`)"""
 
 
 def search(
@@ -57,14 +57,14 @@ def search(
     """
     limits = [most_tokens(task, config, engine.config) for task in tasks]
     _check_lengths(tasks, engine.config)
-    for number, (task, limit) in enumerate(zip(tasks, limits), 1):
-        check_room(task, limit, f"sentence {number:,}")
     if config.sample and any(task.phrases for task in tasks):
         raise ConfigError(
             "search.sample = true draws at random, and phrases that must be said are searched for; use one"
         )
     spellings = Spellings(pieces if any(task.forbidden for task in tasks) else ())
     brackets = Brackets.find(pieces) if any(task.words is not None for task in tasks) else None
+    for number, (task, limit) in enumerate(zip(tasks, limits), 1):
+        check_room(task, limit, brackets, f"sentence {number:,}")
     # The longest first: what needs the most memory fails, if it must, at the beginning.
     order = sorted(
         range(len(tasks)),
@@ -135,11 +135,11 @@ def _check_lengths(tasks: Sequence[Task], config: ModelConfig) -> None:
         )
 
 
-def check_room(task: Task, limit: int, name: str) -> None:
+def check_room(task: Task, limit: int, brackets: Brackets | None, name: str) -> None:
     """Refuse a sentence whose words alone are more than its tree may have tokens."""
-    if task.words is not None and task.words >= limit:
+    if task.words is not None and brackets and brackets.to_a_word * len(task.words) >= limit:
         raise DataError(
-            f"{name}: has {task.words:,} words, and its tree may have {limit:,} tokens with its end; "
+            f"{name}: has {len(task.words):,} words, and its tree may have {limit:,} tokens with its end; "
             "raise extra_tokens or max_tokens, or split the sentence"
         )
 
@@ -222,7 +222,7 @@ class _Room:
         )
         self.beams.begin(free, [limit for _, _, limit in joining])
         if self.trees:
-            self.trees.begin(free, [task.words or 0 for _, task, _ in joining], [limit for _, _, limit in joining])
+            self.trees.begin(free, [task.words or [] for _, task, _ in joining], [limit for _, _, limit in joining])
         for slot, (number, task, _) in zip(free, joining):
             rules = make_rules(self.config, task.prefix, task.forbidden, self.spellings) if self.ruled else []
             phrases = Phrases(task.phrases) if task.phrases else None

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal, cast
 from transduce.errors import DataError
 from transduce.text import numbers, tmx
 from transduce.text.grow import grow
-from transduce.text.trees import TreeError, cut_trees, parse_tree, to_sentence, to_sequence
+from transduce.text.trees import Slots, TreeError, cut_trees, parse_tree, to_sentence, to_sequence
 
 BLOCK_LINES = 4096
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tmx": "tmx"}
@@ -42,7 +42,7 @@ class Input:
     keys: tuple[str, str] = ("source", "target")
     languages: tuple[str, str] | None = None
     labelled: bool = False  # whether a tree's opening brackets have labels
-    tags: bool = False  # whether a tree's words are their tags
+    slots: Slots = "plain"  # what stands for a tree's words
     grown: tuple[int, int, int] | None = None  # for more trees: constituents and unions of each, and a seed
 
     @property
@@ -363,7 +363,7 @@ def _split_tree(line: str, given: Input) -> tuple[str, str] | str:
         tree = parse_tree(line)
     except TreeError as error:
         return str(error)
-    return to_sentence(tree.words()), " ".join(to_sequence(tree, labelled=given.labelled, tags=given.tags))
+    return to_sentence(tree.words()), " ".join(to_sequence(tree, labelled=given.labelled, slots=given.slots))
 
 
 # JSON can write what UTF-8 cannot.

@@ -14,6 +14,7 @@ from transduce.text.clean import VERSION, CleanConfig
 from transduce.text.corpus import Input, find_format, read_blocks
 from transduce.text.shards import FORMAT
 from transduce.text.subwords import SubwordsConfig, find_subwords
+from transduce.text.trees import Slots
 
 ROLES = ("", "dev_", "test_")
 KINDS = ("source", "target", "pairs", "trees")
@@ -57,8 +58,9 @@ class PrepareConfig(Settings):
     """trees of a test set, only read to keep its sentences out of the training set (--clean.leak source)"""
     openings: Literal["plain", "labelled"] = "plain"
     """how a tree's constituents open: ( or (NP; they close with )NP in any case"""
-    slots: Literal["plain", "tags"] = "plain"
-    """what stands for a word in a tree's sequence: XX for all, or its tag, which the parser then predicts"""
+    slots: Slots = "plain"
+    """what stands for a word in a tree's sequence: XX for all (plain), its tag, which the parser then predicts, or its
+    tag and the word itself, by which the model keeps its place (words)"""
     constituents: int = 0
     """so many constituents of each training tree are trees to learn from too, the longer the likelier"""
     joined: int = 0
@@ -220,7 +222,7 @@ def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:
                 format="trees",
                 weight=next(weights, 1.0),
                 labelled=config.openings == "labelled",
-                tags=config.slots == "tags",
+                slots=config.slots,
                 grown=(config.constituents, config.joined, config.seed) if grows and not role else None,
             )
         )

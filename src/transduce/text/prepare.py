@@ -27,6 +27,7 @@ from transduce.text.select import CODES, DEV, KEPT, Selection, select
 from transduce.text.shards import SIDES, DataSet, Side, SplitWriter
 from transduce.text.spool import CleanTask, EncodeTask, Spool
 from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn, learn_symbols
+from transduce.text.trees import choose_symbols
 
 MOST_PROBLEMS = 20
 LONG_LEARNING = 100_000  # pairs
@@ -201,7 +202,7 @@ class _Preparation:
         if self.config.task == "parsing":
             groups = [("source",)]
             symbols = Counter(s for line in train.lines(verdicts == KEPT, ("target",)) for s in line.split())
-            models["target"] = Subwords(learn_symbols(symbol for symbol, _ in symbols.most_common()))
+            models["target"] = Subwords(learn_symbols(choose_symbols(symbols, config.size)))
         for sides in groups:
             name = "learning" if config.joint else f"learning {sides[0]}"
             if len(kept) >= LONG_LEARNING:

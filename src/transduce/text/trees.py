@@ -2,10 +2,12 @@
 
 A tree is kept without traces, empty constituents and function tags, under a root TOP. As a sequence it is its brackets:
 `(` or `(NP` opens a constituent, `)NP` closes it, and XX stands for each word with its tag. Words come back from the
-sentence; tags do not come back: words get the tag XX, punctuation its own. Or tags stand for words, and come back.
+sentence; tags do not come back: words get the tag XX, punctuation its own. Or tags stand for words, alone (`NN`) or
+with the word behind them (`NN =(dog`), and come back.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,6 +15,7 @@ from typing import Literal
 from transduce.errors import DataError
 
 OPEN, CLOSE, SLOT = "(", ")", "XX"
+WORD = "=("  # begins a word that is said behind its tag; no label and no word of a tree has such a bracket
 ROOT = "TOP"
 ROOTS = frozenset({"", "TOP", "ROOT", "S1"})  # what treebanks call it
 TRACE = "-NONE-"
@@ -32,6 +35,7 @@ _TAGS = {
     ",": ",",
 }
 
+Slots = Literal["plain", "tags", "words"]
 Step = tuple[Literal["open", "word", "close"], "Tree"]
 
 
@@ -248,17 +252,35 @@ def check_trees(cut: Iterable[tuple[int, bytes]], name: str) -> list[tuple[int, 
     return found
 
 
-def to_sequence(tree: Tree, *, labelled: bool = False, tags: bool = False) -> list[str]:
-    """A tree as symbols: its brackets, without those of the root, and a slot for each word: XX, or its tag."""
-    symbols = {"open": "({}" if labelled else OPEN, "word": "{}" if tags else SLOT, "close": "){}"}
-    return [symbols[kind].format(node.label) for kind, node in tree.steps()][1:-1]
+def to_sequence(tree: Tree, *, labelled: bool = False, slots: Slots = "plain") -> list[str]:
+    """A tree as symbols: its brackets, without those of the root, and what stands for each word."""
+    symbols: list[str] = []
+    for kind, node in tree.steps():
+        if kind == "open":
+            symbols.append(OPEN + node.label if labelled else OPEN)
+        elif kind == "close":
+            symbols.append(CLOSE + node.label)
+        else:
+            symbols.append(SLOT if slots == "plain" else node.label)
+            if slots == "words":
+                symbols.append(say_word(node.word or ""))
+    return symbols[1:-1]
+
+
+def say_word(word: str) -> str:
+    """A word as a symbol; U+2581 would be a space to SentencePiece."""
+    return WORD + word.replace("\u2581", "_")
 
 
 def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
     """The tree of a sequence over the words of its sentence; a sequence that is none is an error."""
     above: list[tuple[str, list[Tree]]] = [("", [])]
     left = iter(words)
+    says_words = any(symbol.startswith(WORD) for symbol in symbols)
+    tag = ""  # of the word that comes next
     for symbol in symbols:
+        if says_words and symbol.startswith(WORD) != bool(tag):
+            raise TreeError(f"the tag {tag} has no word" if tag else f"{symbol} has no tag")
         if symbol.startswith(OPEN):
             above.append((symbol[1:], []))
         elif symbol.startswith(CLOSE):
@@ -270,18 +292,29 @@ def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
             if not children:
                 raise TreeError(f"{symbol} closes an empty constituent")
             above[-1][1].append(Tree(symbol[1:], tuple(children)))
+        elif says_words and not tag:
+            tag = symbol
         else:
             word = next(left, None)
             if word is None:
                 raise TreeError(f"there are more slots than the {len(words)} words")
-            above[-1][1].append(Tree(tag_of(word) if symbol == SLOT else symbol, word=word))
+            slot, tag = tag or symbol, ""
+            above[-1][1].append(Tree(tag_of(word) if slot == SLOT else slot, word=word))
     if len(above) > 1:
         raise TreeError(f"brackets that are not closed: {len(above) - 1}")
+    if tag:
+        raise TreeError(f"the tag {tag} has no word")
     if next(left, None) is not None:
         raise TreeError(f"there are fewer slots than the {len(words)} words")
     if not above[0][1]:
         raise TreeError("the tree has no words")
     return Tree(ROOT, tuple(above[0][1]))
+
+
+def choose_symbols(counts: Counter[str], most_words: int) -> list[str]:
+    """The symbols that get a token: all brackets and tags, and the words that come more than once, at most so many."""
+    words = [symbol for symbol, count in counts.most_common() if symbol.startswith(WORD) and count > 1][:most_words]
+    return [*(symbol for symbol, _ in counts.most_common() if not symbol.startswith(WORD)), *words]
 
 
 def tag_of(word: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from transduce.config import BatchConfig, Config
+from transduce.decoding.brackets import Brackets
 from transduce.decoding.engine import Engine, TorchEngine
 from transduce.decoding.search import Task, greedy_all
 from transduce.kernels.products import compute_dtype
@@ -17,7 +18,6 @@ from transduce.scoring.bleu import corpus_bleu
 from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.text.batches import Batches
 from transduce.text.shards import SIDES, DataSet
-from transduce.text.subwords import SPACE
 from transduce.text.trees import Tree, TreeError, escape_word, from_sequence
 from transduce.training.loss import Objective
 
@@ -84,14 +84,15 @@ class Validator:
         """The labelled F1 of the greedy trees; where tags are not in the data set, words tell what is punctuation."""
         data = self.data
         pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
-        symbols = [piece.removeprefix(SPACE) for piece in pieces]
+        brackets = Brackets.find(pieces)
+        symbols = brackets.symbols
         gold: list[Tree] = []
         tasks: list[Task] = []
         for pair in range(min(data.dev.pairs, self.config.training.bleu_sentences)):
             words = [escape_word(word) for word in data.text("dev", "source", pair).split()]
             with suppress(TreeError):  # a label that no training tree has
                 gold.append(from_sequence([symbols[token] for token in data.dev.tokens("target", pair)[:-1]], words))
-                tasks.append(Task(data.dev.tokens("source", pair), words=len(words)))
+                tasks.append(Task(data.dev.tokens("source", pair), words=brackets.find_words(words)))
         counts = [
             count_brackets(from_sequence([symbols[token] for token in found], tree.words()), tree)
             for found, tree in zip(self._search(model, tasks, pieces), gold)
