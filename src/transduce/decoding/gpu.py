@@ -29,6 +29,7 @@ from transduce.text.tiles import MOST_WIDTH, lay_tiles, most_tiles
 
 ROOM = 64  # sources and targets have room for a multiple of so many tokens
 RECORDED = 1 << 16  # tokens of the longest row whose encoding is recorded: the memory it takes is kept
+LOGITS = 1 << 25  # of a step; few symbols, as a parser has, let more lines go on together
 SHARE = 0.2  # of the free memory may be keys and values in use, and as much again what is kept for the next time
 
 Key = tuple[int, int, int, int]
@@ -38,15 +39,14 @@ Pair = tuple[Tensor, Tensor]
 class GraphEngine:
     """A model on a GPU, with what was captured of its steps."""
 
-    rows = 1024
-
     def __init__(self, model: Transformer):
         assert self.supports(model.config)
+        self.rows = min(8192, max(1024, LOGITS // model.config.vocabulary))
         self.model, self.config, self.device = model, model.config, model.device
         d_k, d_v = model.config.head_widths()
         each = len(model.decoder) * model.config.heads * (d_k + d_v) * model.embedding.weight.element_size()
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 1 << 30
-        self.tokens = max(1 << 12, min(1 << 19, int(SHARE * free / each)))
+        self.tokens = max(1 << 12, min(1 << 21, int(SHARE * free / each)))
         self._idle: list[GraphLines] = []  # what was used last comes last
         self._lock = threading.Lock()
 
