@@ -35,7 +35,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 SHORTER = [
     *("--training.steps", "4", "--training.checkpoint-steps", "2", "--training.warmup-steps", "2"),
     *("--training.bleu-sentences", "2", "--model.layers", "1", "--model.d-model", "32", "--model.d-ff", "32"),
-    *("--model.heads", "2", "--batch.source-tokens", "2048", "--batch.target-tokens", "2048", "--device", "cpu"),
+    *("--model.heads", "2", "--batch.source-tokens", "2048", "--batch.target-tokens", "2048"),
+    *("--batch.parts", "8", "--device", "cpu"),
 ]
 SMALLER = {"16000": "500", "8000": "300", "--preset big": "--preset base", "--for 25m": "--for 90s"}
 
@@ -79,7 +80,7 @@ def commands(page: str) -> list[Command]:
         for line in text.replace("\\\n", " ").splitlines():
             if language == "console" and not line.startswith("$ "):
                 found[-1].shown.append(line)
-            elif language in ("sh", "console") and line and not line.startswith("#"):
+            elif language in ("sh", "bash", "console") and line and not line.startswith(("#", "host0=")):
                 found.append(Command(re.sub(r"\s{2,}# .*$", "", line.removeprefix("$ ")), []))
     return found
 
@@ -95,27 +96,29 @@ class Reader:
 
     def settle(self) -> None:
         """The folder as readers have it: train, dev and test in two languages, a treebank, another's model."""
-        for name, pairs in (("train", 6000), ("dev", 50), ("test", 50), ("news", 50)):
+        for name, pairs in (("train", 6000), ("dev", 50), ("test", 50), ("docs", 400)):
             split = name if name in ("train", "dev") else "test"
             for place, language in enumerate(("en", "de")):
                 text = "".join(pair[place] + "\n" for pair in numbers.corpus(split, pairs))
                 (self.folder / f"{name}.{language}").write_text(text, encoding="utf-8")
         for name, trees in (("train", make_trees(200, 1)), ("dev", make_trees(5, 2)), ("test", make_trees(5, 3))):
             (self.folder / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")
-        (self.folder / "sentences.txt").write_text("The dog sees a cat.\n", encoding="utf-8")
+        rows = [f"{english}\t{german}\n" for english, german in numbers.corpus("train", 900)[600:]]
+        (self.folder / "corpus.tsv").write_text("".join(rows), encoding="utf-8")
+        units = [f"<tu><tuv xml:lang='en'><seg>{e}</seg></tuv><tuv xml:lang='de'><seg>{d}</seg></tuv></tu>" for e, d in numbers.corpus("train", 1200)[900:]]
+        (self.folder / "memory.tmx").write_text(f"<tmx version='1.4'><header/><body>{''.join(units)}</body></tmx>", encoding="utf-8")
         (self.folder / "letter.txt").write_text("forty-two\n", encoding="utf-8")
         (self.folder / "keys.txt").write_text("0123456789abcdef0123456789abcdef\n", encoding="utf-8")
-        save_marian(self.folder / "opus-mt-en-de")
+        save_marian(self.folder / "marian").folder.rename(self.folder / "opus-mt-en-de")
 
     def type(self, line: str) -> int:
         """Do what a line of a shell does; return its exit code."""
         for large, small in SMALLER.items():
             line = re.sub(rf"{re.escape(large)}\b", small, line)
-        words = list(shlex.shlex(line, posix=True, punctuation_chars="|<>"))
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>")
         lexer.whitespace_split = True
         words = list(lexer)
-        while re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        while re.fullmatch(r"[A-Z_]+=\S*|srun", words[0]):
             words.pop(0)
         if words[:1] == ["echo"]:
             assert words[2] == "|", line
@@ -127,6 +130,8 @@ class Reader:
                     return self.serve(rest)
                 case ["transduce", "train", *rest]:
                     return main(["train", *rest, *SHORTER])
+                case ["transduce", "export", *rest]:
+                    return main(["export", *rest, "--sentences", "10"])
                 case ["transduce", *rest]:
                     return main(rest)
                 case ["torchrun", *rest]:
@@ -136,7 +141,7 @@ class Reader:
                     assert given.training_script == "transduce"
                     return main([*given.training_script_args, *SHORTER])
                 case ["python", file, *rest] if file.startswith(("recipes/", "benchmarks/")):
-                    return parses(file, rest)
+                    return parses(file, *rest)
                 case ["python", file, *rest]:
                     return subprocess.run([sys.executable, file, *rest], stdin=sys.stdin, check=False).returncode
                 case ["curl", *rest]:
@@ -178,6 +183,7 @@ class Reader:
         self.server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=self.folder)
         assert self.server.stderr
         for line in self.server.stderr:
+            print(line)
             if found := re.search(r"serving at http://127\.0\.0\.1:(\d+)/", line):
                 self.port = int(found[1])
                 return 0
@@ -228,7 +234,7 @@ class Parsed(Exception):  # noqa: N818
     """A script has read its arguments."""
 
 
-def parses(file: str, arguments: list[str]) -> int:
+def parses(file: str, *arguments: str) -> int:
     """Whether a script of ours takes these arguments; it is left when it has read them, for it wants data and hours."""
     take = argparse.ArgumentParser.parse_args
 
