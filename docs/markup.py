@@ -1,7 +1,8 @@
 """What our pages hold beside plain Markdown: pieces of the source, cut from it when the site is built, and equations.
 
-A fenced block in the language `source` names a file of `src/transduce` and something in it; the page shows that as it is
-today. `$…$` and a paragraph between `$$` are LaTeX, as on GitHub, and become MathML, which browsers show without a script.
+A fenced block in the language `source` names a file of `src/transduce` and something in it; the page shows that as it
+is today. `$…$` and a paragraph between `$$` are LaTeX, as on GitHub, and become MathML, which browsers show without a
+script.
 """
 
 import ast
@@ -50,6 +51,9 @@ def write_mathml(latex: str, display: bool) -> Element:
     """An equation as MathML, with the LaTeX beside it for those who read it aloud or copy it."""
     math = fromstring(re.sub(r' xmlns="[^"]*"', "", convert(latex, display="block" if display else "inline")))
     math.set("alttext", latex)
+    for name in math.iter("mi"):
+        if len(name.text or "") > 1:
+            name.set("class", "word")  # sin, cos: upright
     return math
 
 

@@ -1,12 +1,14 @@
 """The pages people read (README.md and docs/), and a reader who types every command in them, at toy size.
 
-What is in a block says how it is held to be true: `sh` is run; `console` is run and must print what is shown; `python` is run;
-`source` names code of ours and is filled in when the site is built; `text` is what something printed and has no commands.
+A block's language says how it is held to be true: `sh` is run; `console` is run and must print what is shown; `python`
+is run; `source` names code of ours and is filled in when the site is built; `text` is what something printed and has no
+commands.
 """
 
 import argparse
 import http.client
 import json
+import os
 import re
 import runpy
 import shlex
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +40,7 @@ SHORTER = [
     *("--model.heads", "2", "--batch.source-tokens", "2048", "--batch.target-tokens", "2048"),
     *("--batch.parts", "8", "--device", "cpu"),
 ]
-SMALLER = {"16000": "500", "8000": "300", "--preset big": "--preset base", "--for 25m": "--for 90s"}
+SMALLER = {"--subwords 16000": "--subwords 500", "--subwords 8000": "--subwords 300"}
 
 
 class Block(NamedTuple):
@@ -95,26 +97,29 @@ class Reader:
     port: int = 0
 
     def settle(self) -> None:
-        """The folder as readers have it: train, dev and test in two languages, a treebank, another's model."""
-        for name, pairs in (("train", 6000), ("dev", 50), ("test", 50), ("docs", 400)):
-            split = name if name in ("train", "dev") else "test"
-            for place, language in enumerate(("en", "de")):
-                text = "".join(pair[place] + "\n" for pair in numbers.corpus(split, pairs))
-                (self.folder / f"{name}.{language}").write_text(text, encoding="utf-8")
-        for name, trees in (("train", make_trees(200, 1)), ("dev", make_trees(5, 2)), ("test", make_trees(5, 3))):
-            (self.folder / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")
-        rows = [f"{english}\t{german}\n" for english, german in numbers.corpus("train", 900)[600:]]
-        (self.folder / "corpus.tsv").write_text("".join(rows), encoding="utf-8")
-        units = [f"<tu><tuv xml:lang='en'><seg>{e}</seg></tuv><tuv xml:lang='de'><seg>{d}</seg></tuv></tu>" for e, d in numbers.corpus("train", 1200)[900:]]
-        (self.folder / "memory.tmx").write_text(f"<tmx version='1.4'><header/><body>{''.join(units)}</body></tmx>", encoding="utf-8")
-        (self.folder / "letter.txt").write_text("forty-two\n", encoding="utf-8")
-        (self.folder / "keys.txt").write_text("0123456789abcdef0123456789abcdef\n", encoding="utf-8")
+        """The folder as readers have it: text in two languages in all forms, a treebank, a model of somebody else."""
+        train, test = numbers.corpus("train", 6600), numbers.corpus("test", 450)
+        pairs = {"train": train[:6000], "dev": numbers.corpus("dev", 50), "test": test[:50], "docs": test[50:]}
+        for name, some in pairs.items():
+            for side, language in enumerate(("en", "de")):
+                self.write(f"{name}.{language}", "".join(f"{pair[side]}\n" for pair in some))
+        self.write("corpus.tsv", "".join(f"{source}\t{target}\n" for source, target in train[6000:6300]))
+        side = "<tuv xml:lang='{}'><seg>{}</seg></tuv>".format
+        units = "".join(f"<tu>{side('en', source)}{side('de', target)}</tu>" for source, target in train[6300:])
+        self.write("memory.tmx", f"<tmx version='1.4'><header/><body>{units}</body></tmx>")
+        self.write("train.mrg", "".join(f"{tree}\n" for tree in make_trees(200, 1)))
+        self.write("dev.mrg", "".join(f"{tree}\n" for tree in make_trees(5, 2)))
+        self.write("letter.txt", "forty-two\n")
         save_marian(self.folder / "marian").folder.rename(self.folder / "opus-mt-en-de")
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file into the folder."""
+        (self.folder / name).write_text(text, encoding="utf-8")
 
     def type(self, line: str) -> int:
         """Do what a line of a shell does; return its exit code."""
         for large, small in SMALLER.items():
-            line = re.sub(rf"{re.escape(large)}\b", small, line)
+            line = line.replace(large, small)
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>")
         lexer.whitespace_split = True
         words = list(lexer)
@@ -122,7 +127,7 @@ class Reader:
             words.pop(0)
         if words[:1] == ["echo"]:
             assert words[2] == "|", line
-            (self.folder / "typed.txt").write_text(words[1] + "\n", encoding="utf-8")
+            self.write("typed.txt", f"{words[1]}\n")
             words = [*words[3:], "<", "typed.txt"]
         with self.redirected(words) as words:
             match words:
@@ -159,20 +164,21 @@ class Reader:
     @contextmanager
     def redirected(self, words: list[str]) -> Iterator[list[str]]:
         """Take < and > and the files behind them out of the words, and open them."""
-        kept, taken = [], {"<": None, ">": None}
+        kept: list[str] = []
+        files = {"<": Path(os.devnull)}
         rest = iter(words)
         for word in rest:
-            if word in taken:
-                taken[word] = self.folder / next(rest)
+            if word in ("<", ">"):
+                files[word] = self.folder / next(rest)
             else:
                 kept.append(word)
-        given = taken["<"] or Path("/dev/null")
-        with given.open(encoding="utf-8") as stdin, patch.object(sys, "stdin", stdin):
-            if taken[">"] is None:
-                yield kept
-                return
-            with taken[">"].open("w", encoding="utf-8") as stdout, patch.object(sys, "stdout", stdout):
-                yield kept
+        with ExitStack() as opened:
+            stdin = opened.enter_context(files["<"].open(encoding="utf-8"))
+            opened.enter_context(patch.object(sys, "stdin", stdin))
+            if ">" in files:
+                stdout = opened.enter_context(files[">"].open("w", encoding="utf-8"))
+                opened.enter_context(patch.object(sys, "stdout", stdout))
+            yield kept
 
     def serve(self, arguments: list[str]) -> int:
         """Start a server and leave it running; of further ones only the command line is read and checked."""

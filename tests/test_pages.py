@@ -49,7 +49,9 @@ def test_commands_run_and_print_what_is_shown(
             assert code == (2 if shown and shown[0].startswith("error:") else 0), f"{line}\n{printed.out}{printed.err}"
             lines = (printed.out + printed.err).splitlines()
             for text in shown:
-                assert text.strip() == "…" or any(alike(text, other) for other in lines), f"{line} does not print {text}"
+                assert text.strip() == "…" or any(alike(text, other) for other in lines), (
+                    f"{line} does not print {text}"
+                )
     names: dict[str, object] = {}
     for language, text in blocks(page):
         if language == "python":
