@@ -63,7 +63,7 @@ class Sources(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
         def show(match: re.Match[str]) -> str:
             file, name = match[1].split()
-            return f'```python title="{file}"\n{cut_source(file, name)}\n```'
+            return f'```python title="{file}: {name}"\n{cut_source(file, name)}\n```'
 
         return re.sub(r"^```source\n(.*)\n```$", show, "\n".join(lines), flags=re.MULTILINE).split("\n")
 

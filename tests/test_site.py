@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+import runpy
 from html.parser import HTMLParser
 from pathlib import Path
 from textwrap import dedent
@@ -122,6 +123,16 @@ def test_numbers_in_equations_are_those_of_the_paper(site: Path) -> None:
     scaled = next(math for math in equations(site) if (math.get("alttext") or "").startswith(r"\text{Attention}"))
     assert scaled.find(".//mfrac/mrow[2]//msqrt") is not None
     assert "".join(scaled.itertext()).replace(" ", "") == "Attention(Q,K,V)=softmax(QK⊤dk)V"
+
+
+def test_pictures_are_what_their_script_draws() -> None:
+    folder, number = ROOT / "docs" / "pictures", re.compile(r"-?\d+\.?\d*")
+    for name, draw in runpy.run_path(str(folder / "walk.py"))["PICTURES"].items():
+        drawn, kept = draw(), (folder / name).read_text(encoding="utf-8")
+        assert number.sub("", drawn) == number.sub("", kept)
+        # But for the last digit, which another machine may round the other way.
+        numbers = [[float(found) for found in number.findall(some)] for some in (drawn, kept)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.11)
 
 
 @pytest.mark.parametrize(
