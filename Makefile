@@ -24,6 +24,7 @@ test: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/python -m zensical build --clean --strict
+	@echo "open build/site/index.html"
 
 format: .venv/installed
 	$(BIN)/ruff format .

@@ -2,7 +2,7 @@
 
 A fenced block in the language `source` names a file of `src/transduce` and something in it; the page shows that as it
 is today. `$…$` and a paragraph between `$$` are LaTeX, as on GitHub, and become MathML, which browsers show without a
-script.
+script. Lists are indented as on GitHub.
 """
 
 import ast
@@ -68,6 +68,26 @@ class Sources(Preprocessor):
         return re.sub(r"^```source\n(.*)\n```$", show, "\n".join(lines), flags=re.MULTILINE).split("\n")
 
 
+class Lists(Preprocessor):
+    """What belongs to an item is two blanks in, as on GitHub; Python-Markdown wants four, and room between items."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        found: list[str] = []
+        within = fenced = roomy = False
+        for line in lines:
+            if line.startswith("```"):
+                fenced = not fenced
+            if not fenced and line.startswith("- "):
+                if within and roomy and found[-1]:
+                    found.append("")
+                within, roomy = True, False
+            elif not fenced and line and not line.startswith(" "):
+                within = False
+            roomy |= not line
+            found.append(f"  {line}" if within and line.startswith("  ") else line)
+        return found
+
+
 class Equations(BlockProcessor):
     """Paragraphs between `$$`."""
 
@@ -91,6 +111,7 @@ class Pages(Extension):
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
         parser: BlockParser = md.parser
         md.preprocessors.register(Sources(md), "sources", 40)  # before fenced blocks are taken away
+        md.preprocessors.register(Lists(md), "lists", 39)
         parser.blockprocessors.register(Equations(parser), "equations", 175)
         # After code (190) and escapes (180), before emphasis.
         md.inlinePatterns.register(Symbols(r"\$(?! )([^$\n]+?)(?<! )\$(?!\d)", md), "symbols", 175)

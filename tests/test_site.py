@@ -119,6 +119,12 @@ def test_equations_are_mathml(site: Path, pages: dict[str, Page]) -> None:
     assert not [math.get("alttext") for math in found if "\\" in "".join(math.itertext())]
 
 
+def test_no_mark_of_markdown_is_left_over(pages: dict[str, Page]) -> None:
+    for name, page in pages.items():
+        left = re.search(r"^[-*] \S|\|-{2,}|\*\*|\]\(", page.text, re.MULTILINE)
+        assert left is None, f"{name}: {page.text[left.start() - 40 : left.end() + 40]}"
+
+
 def test_numbers_in_equations_are_those_of_the_paper(site: Path) -> None:
     scaled = next(math for math in equations(site) if (math.get("alttext") or "").startswith(r"\text{Attention}"))
     assert scaled.find(".//mfrac/mrow[2]//msqrt") is not None
