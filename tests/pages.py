@@ -148,7 +148,11 @@ class Reader:
                 case ["python", file, *rest] if file.startswith(("recipes/", "benchmarks/")):
                     return parses(file, *rest)
                 case ["python", file, *rest]:
-                    return subprocess.run([sys.executable, file, *rest], stdin=sys.stdin, check=False).returncode
+                    command = [sys.executable, file, *rest]
+                    done = subprocess.run(command, stdin=sys.stdin, capture_output=True, text=True, check=False)
+                    print(done.stdout, end="")
+                    print(done.stderr, end="", file=sys.stderr)
+                    return done.returncode
                 case ["curl", *rest]:
                     return self.ask(rest)
                 case ["pip", "install", *rest]:
@@ -179,6 +183,7 @@ class Reader:
                 stdout = opened.enter_context(files[">"].open("w", encoding="utf-8"))
                 opened.enter_context(patch.object(sys, "stdout", stdout))
             yield kept
+        assert ">" not in files or files[">"].stat().st_size, f"{files['>']} is empty"
 
     def serve(self, arguments: list[str]) -> int:
         """Start a server and leave it running; of further ones only the command line is read and checked."""
