@@ -2,9 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests that run beside the others; none that sends Ctrl-C, which a shell keeps from what it runs in the background.
-BESIDE := tests/test_learning.py tests/test_readme.py tests/interop tests/kernels tests/model tests/scoring tests/seeing tests/serving
+BESIDE := tests/test_learning.py tests/test_pages.py tests/test_site.py tests/interop tests/kernels tests/model tests/scoring tests/seeing tests/serving
 
-.PHONY: demo test format clean
+.PHONY: demo test docs format clean
 
 demo: .venv/installed
 	@$(BIN)/transduce prepare demo/numbers --builtin numbers
@@ -22,6 +22,10 @@ test: .venv/installed
 	test -n "$$browser" || echo "no Chromium could be fetched: tests/browser was NOT run"; \
 	test $$beside = 0 -a $$others = 0
 
+docs: .venv/installed
+	$(BIN)/python -m zensical build --clean --strict
+	@echo "open build/site/index.html"
+
 format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -35,4 +39,4 @@ format: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv demo build dist
+	rm -rf .venv .cache demo build dist
