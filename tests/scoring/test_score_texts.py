@@ -3,6 +3,7 @@
 import gzip
 import io
 import lzma
+import os
 import sys
 from pathlib import Path
 
@@ -113,6 +114,14 @@ def test_of_several_references_some_may_be_missing(tmp_path: Path):
     assert texts.references == [[None, "b"], ["x", "y"]]
     assert [texts.references_of(line) for line in (0, 1)] == [["x"], ["b", "y"]]
     assert texts.first_references() == ["x", "b"]
+
+
+def test_a_pipe_can_be_read():
+    reading, writing = os.pipe()
+    os.write(writing, b"eins\nzwei\n")
+    os.close(writing)
+    assert read_lines(Path(f"/dev/fd/{reading}")) == ["eins", "zwei"]
+    os.close(reading)
 
 
 def test_a_file_is_not_its_own_reference(tmp_path: Path):

@@ -136,6 +136,11 @@ def open_bytes(path: Path) -> tuple[BinaryIO, BinaryIO]:
     return io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20), raw
 
 
+def tell(raw: BinaryIO) -> int:
+    """How far a file was read; a pipe has no places."""
+    return raw.tell() if raw.seekable() else 0
+
+
 def _open_zstd(raw: BinaryIO) -> object:
     if sys.version_info >= (3, 14):
         from compression import zstd  # pyright: ignore[reportMissingImports]
@@ -245,7 +250,7 @@ def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
         count = len(taken[0])
         if count == 0:
             break
-        position = sum(file.raw.tell() for file in files)
+        position = sum(tell(file.raw) for file in files)
         yield Block(number, first, count, tuple(b"".join(lines) for lines in taken), position)
         first += count
     if first == 1:
@@ -263,7 +268,7 @@ def _read_trees(number: int, given: Input, file: _Lines) -> Iterator[Block]:
     first = 1
     while some := list(islice(trees, BLOCK_LINES)):
         raw = b"".join(tree + b"\n" for _, tree in some)
-        yield Block(number, first, len(some), (raw,), file.raw.tell(), tuple(line for line, _ in some))
+        yield Block(number, first, len(some), (raw,), tell(file.raw), tuple(line for line, _ in some))
         first += len(some)
     if first == 1:
         raise DataError(f"{file.path}: holds no tree")
@@ -290,7 +295,7 @@ def _read_units(number: int, given: Input) -> Iterator[Block]:
             source = "".join(unit.source.replace("\n", " ") + "\n" for unit in rows)
             target = "".join(unit.target.replace("\n", " ") + "\n" for unit in rows)
             lines = tuple(unit.line for unit in rows)
-            yield Block(number, first, len(rows), (source.encode(), target.encode()), raw.tell() if raw else 0, lines)
+            yield Block(number, first, len(rows), (source.encode(), target.encode()), tell(raw) if raw else 0, lines)
             first += len(rows)
 
 
