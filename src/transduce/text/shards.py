@@ -30,6 +30,7 @@ SHARD_PAIRS = 1_000_000
 HEADER = 128  # bytes of a .npy header for any one-dimensional array
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
+WATCH = "watch-"  # and a name: a split that is scored while a model trains, and decides nothing
 MANIFEST_KEYS = {"format", "fingerprint", "made_from", "inputs", "subwords", "splits", "files", "parts"}
 _BUSY = "another prepare is writing this data set; wait for it to end"
 _OWN_NAME = re.compile(r"\..*|manifest\.json(\.new)?|parts-\d+")
@@ -285,6 +286,11 @@ class DataSet:
     def dev(self) -> Split:
         """The pairs held out for validation."""
         return self.splits["dev"]
+
+    @property
+    def watched(self) -> list[str]:
+        """The splits that are watched besides the dev set."""
+        return [name for name in self.splits if name.startswith(WATCH)]
 
     @cached_property
     def subwords(self) -> dict[Side, Subwords]:

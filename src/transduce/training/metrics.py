@@ -73,6 +73,8 @@ class DevMetrics:
     """Labelled F1 of greedy trees; None where it was not measured."""
     weights: str = "current"
     """Which weights were measured: `current`, or `average` for their moving average."""
+    name: str = "dev"
+    """The set that was measured on: `dev`, or one that is only watched."""
 
     @property
     def perplexity(self) -> float:
@@ -146,8 +148,8 @@ class _LineError(ValueError):
     """A line is JSON, but not what was written."""
 
 
-def read_metrics(path: Path) -> tuple[list[TrainMetrics], list[DevMetrics]]:
-    """Read metrics.jsonl; numbers that were not finite come back as nan."""
+def read_metrics(path: Path, name: str | None = "dev") -> tuple[list[TrainMetrics], list[DevMetrics]]:
+    """Read metrics.jsonl: training, and one dev set or all; numbers that were not finite come back as nan."""
     train: list[TrainMetrics] = []
     dev: list[DevMetrics] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -163,7 +165,7 @@ def read_metrics(path: Path) -> tuple[list[TrainMetrics], list[DevMetrics]]:
         except ValueError as error:
             problem = error if isinstance(error, _LineError) else "it is not JSON"
             raise DataError(f"{path}: line {number} is damaged: {problem}; remove it") from None
-    return train, dev
+    return train, [metrics for metrics in dev if name in (None, metrics.name)]
 
 
 def _read(cls: type[T], values: dict[str, Any]) -> T:
