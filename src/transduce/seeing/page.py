@@ -4,7 +4,6 @@ The data lie in the page as JSON, apart from what shows them: `pages/*.js` are g
 """
 
 import json
-import os
 from base64 import b64encode
 from hashlib import sha256
 from html import escape
@@ -12,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 
 SENTENCE_SCRIPTS = ("draw.js", "attention.js", "beam.js", "sentence.js")
 HEADS_SCRIPTS = ("draw.js", "heads.js")
@@ -64,7 +63,7 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file in one step; a path that is not Unicode may be in it."""
     new = path.with_name(path.name + ".new")
     write_synced(new, text.encode("utf-8", "replace"))
-    os.replace(new, path)
+    move(new, path)
 
 
 def _read(name: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from transduce.disk import LOCK, describe_file, lock, sync_folder, write_json
+from transduce.disk import LOCK, describe_file, lock, move, sync_folder, write_json
 from transduce.errors import DataError
 from transduce.text.corpus import find_language
 from transduce.text.subwords import Subwords, ragged_indices
@@ -143,10 +143,10 @@ def commit(out: Path, partial: Path, manifest: dict[str, Any]) -> None:
     number = 1 + max((int(old.name[6:]) for old in out.glob("parts-*") if _OWN_NAME.fullmatch(old.name)), default=0)
     parts = out / f"parts-{number}"
     sync_folder(partial)
-    partial.rename(parts)
+    move(partial, parts)
     sync_folder(out)
     write_json(out / "manifest.json.new", {**manifest, "parts": parts.name})
-    os.replace(out / "manifest.json.new", out / "manifest.json")
+    move(out / "manifest.json.new", out / "manifest.json")
     with suppress(OSError):  # from here on this is the data set, synced or not
         sync_folder(out)
 

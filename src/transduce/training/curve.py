@@ -1,7 +1,6 @@
 """The learning curve of a run as one HTML page: drawn as SVG, without scripts, with nothing from elsewhere."""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 from transduce.training.metrics import DevMetrics, TrainMetrics
 
 MOST_POINTS = 400
@@ -140,7 +139,7 @@ def write_curve(
 """
     new = path.with_name(path.name + ".new")
     write_synced(new, page.encode("utf-8", "replace"))  # a file's name in the title need not be Unicode
-    os.replace(new, path)
+    move(new, path)
 
 
 def _train_line(train: list[TrainMetrics], field: str) -> _Line:

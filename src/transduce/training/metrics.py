@@ -2,14 +2,13 @@
 
 import json
 import math
-import os
 import sys
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 from transduce.errors import DataError
 from transduce.strict import to_dict
 
@@ -128,7 +127,7 @@ class MetricsFile:
             kept = [line for line in path.read_bytes().splitlines() if _step(line) <= after]
         new = path.with_name(path.name + ".new")
         write_synced(new, b"".join(line + b"\n" for line in kept))
-        os.replace(new, path)
+        move(new, path)
         self.journal = Journal(path)
 
     def write(self, metrics: TrainMetrics | DevMetrics) -> None:

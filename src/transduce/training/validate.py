@@ -69,7 +69,7 @@ class Validator:
         whole = _whole_batches(self.data.splits[split], self.config.batch)
         for batch in Batches(self.data, whole, split=split):
             for piece in batch.split(-(-batch.target_tokens * self.config.model.vocabulary // LOGITS)):
-                sums += objective.measure(piece.to(model.device)).double().cpu()
+                sums += objective.measure(piece.to(model.device)).cpu().double()  # a device need not have float64
                 tokens += piece.target_tokens
         return DevScores(*(sums / tokens).tolist())
 
