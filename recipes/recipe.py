@@ -75,7 +75,7 @@ class Recipe:
             "seconds": 0.0,
         }
         if self.file.exists():
-            known = json.loads(self.file.read_text())
+            known = json.loads(self.file.read_text(encoding="utf-8"))
             if known["settings"] != settings:
                 raise UsageError(f"{self.file}: was made with {known['settings']}; give another --out")
             self.found |= {name: known[name] for name in ("files", "steps", "seconds")}

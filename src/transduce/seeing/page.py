@@ -51,6 +51,15 @@ def make_page(title: str, data: Any, scripts: tuple[str, ...], show: str) -> str
 """
 
 
+def make_frame(title: str, page: str, height: int) -> str:
+    """A page inside another, such as a notebook: its scripts run there, and reach nothing around them."""
+    look = f"width: 100%; height: {height}px; border: 0"
+    return (
+        f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-downloads" style="{look}" '
+        f'srcdoc="{escape(page)}"></iframe>'
+    )
+
+
 def as_data(value: Any) -> str:
     """JSON that no HTML parser takes for markup."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
