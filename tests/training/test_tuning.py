@@ -2,8 +2,11 @@
 
 import json
 import math
+import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from safetensors.torch import load_file
 
 from transduce import strict
 from transduce.cli import main
-from transduce.config import BatchConfig, Config
+from transduce.config import BatchConfig, Config, TrainingConfig
 from transduce.model import saved
 from transduce.presets import PRESETS, tune
 from transduce.text import numbers
@@ -258,3 +261,33 @@ def test_without_an_extension_a_data_set_is_what_it_was(home: Path, tmp_path: Pa
     extended = prepare(home, tmp_path / "data", "--subwords.extend", "5").manifest["made_from"]
     assert extended["settings"]["subwords"]["extend"] == 5
     assert len(extended["contents"]["watch"]) == 1
+
+
+def test_the_page_tells_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Every command of docs/finetune.md runs, one after the other, on text of the names it has there."""
+    page = (Path(__file__).parents[2] / "docs" / "finetune.md").read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    commands = [shlex.split(line)[1:] for line in blocks.replace("\\\n", " ").splitlines()]
+    assert [command[0] for command in commands[:2]] == ["prepare", "train"]
+    monkeypatch.chdir(tmp_path)
+    texts = {"manuals": SPECIAL[:200], "manuals-dev": SPECIAL[200:210], "manuals-test": SPECIAL[210:220]}
+    texts |= {
+        "general": GENERAL[:200],
+        "news-dev": GENERAL[200:210],
+        "train": GENERAL[210:400],
+        "dev": GENERAL[400:410],
+    }
+    for name, pairs in texts.items():
+        for side, language in enumerate(("en", "de")):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    files = "--source train.en --target train.de --dev-source dev.en --dev-target dev.de --subwords 340".split()
+    assert run("prepare", "data/en-de", *files, "--workers", "1") == 0
+    assert run("train", "data/en-de", "--out", "runs/en-de", *SIZES, *FAST, *FEW) == 0
+    fewer = {"1000": "10", "2000": "20"}  # pairs held out, new subwords
+    for command in commands:
+        flags = {"prepare": ["--workers", "1"], "train": [*FEW, "--device", "cpu"], "translate": ["--engine", "torch"]}
+        words = [fewer.get(word, word) for word in command]
+        assert run(*words, *flags.get(command[0], []), *(["--beam", "1"] if command[0] == "translate" else [])) == 0
+    flags = set(re.findall(r"`(?:[a-z-]+ )*(--[a-z.-]+)|`(training\.[a-z-]+)`", page))
+    settings = {f"training.{field.name.replace('_', '-')}" for field in fields(TrainingConfig)}
+    assert {name for _, name in flags if name} <= settings
