@@ -109,6 +109,8 @@ def main(argv: list[str] | None = None) -> int:
     # Before torch is imported: its threads sleep while they wait for one another. By default they spin, which made
     # training ten times slower where another program wanted the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # What torch cannot do on Apple's GPUs is done on the CPU instead.
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ≤ shows ? instead
