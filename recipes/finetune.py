@@ -45,13 +45,10 @@ def read_pair(recipe: Recipe, data: Path, name: str) -> list[tuple[str, str]]:
     return list(zip(*map(read_lines, paths), strict=True))
 
 
-def write_pair(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> Pair:
+def write_pair(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> None:
     """Write pairs of lines as two files."""
-    source, target = (
+    for side, language in enumerate(LANGUAGES):
         write_lines(folder / f"{name}.{language}", [pair[side] for pair in pairs])
-        for side, language in enumerate(LANGUAGES)
-    )
-    return source, target
 
 
 def hold_out(pairs: list[tuple[str, str]], share: float = 1 / 16) -> dict[str, list[tuple[str, str]]]:
@@ -71,20 +68,27 @@ def hold_out(pairs: list[tuple[str, str]], share: float = 1 / 16) -> dict[str, l
     return split
 
 
-def make_texts(recipe: Recipe, data: Path, domain: Sequence[str], every: int) -> dict[str, Pair]:
-    """All files that are used, as plain text; sentences of dev and test sets are kept out of training by `prepare`."""
+def make_texts(recipe: Recipe, data: Path, domain: Sequence[str], every: int, whole: bool) -> dict[str, Pair]:
+    """All files that are used, as plain text; general text whole, or as much of it as there is documentation."""
     folder = recipe.out / "text"
-    names = sorted({path.name.split(".en")[0] for path in data.glob("*.en*")} - {DEV, TEST} - SOFTWARE - {*domain})
-    if not names:
-        raise DataError(f"{data}: has no general corpus whose name ends in .en")
-    texts = {name: write_pair(folder, name, read_pair(recipe, data, name)) for name in (DEV, TEST)}
-    special = hold_out([pair for name in domain for pair in read_pair(recipe, data, name)][:: max(1, every // 10)])
-    texts |= {f"docs-{role}": write_pair(folder, f"docs-{role}", pairs) for role, pairs in special.items()}
-    general = [pair for name in names for pair in read_pair(recipe, data, name)[::every]]
-    some = max(1, len(general) // len(special["train"]))
-    texts["general"] = write_pair(folder, "general", general)
-    texts["general-some"] = write_pair(folder, "general-some", general[::some])
-    return texts
+
+    def work() -> Found:
+        names = sorted({path.name.split(".en")[0] for path in data.glob("*.en*")} - {DEV, TEST} - SOFTWARE - {*domain})
+        if not names:
+            raise DataError(f"{data}: has no general corpus whose name ends in .en")
+        texts = {name: read_pair(recipe, data, name) for name in (DEV, TEST)}
+        special = hold_out([pair for name in domain for pair in read_pair(recipe, data, name)][:: max(1, every // 10)])
+        texts |= {f"docs-{role}": pairs for role, pairs in special.items()}
+        general = [pair for name in names for pair in read_pair(recipe, data, name)[::every]]
+        texts["general-some"] = general[:: max(1, len(general) // len(special["train"]))]
+        if whole:
+            texts["general"] = general
+        for name, pairs in texts.items():
+            write_pair(folder, name, pairs)
+        return {"pairs": {name: len(pairs) for name, pairs in texts.items()}}
+
+    names = recipe.step("texts", work)["pairs"]
+    return {name: (folder / f"{name}.{LANGUAGES[0]}", folder / f"{name}.{LANGUAGES[1]}") for name in names}
 
 
 def prepare(recipe: Recipe, name: str, texts: dict[str, Pair], train: Sequence[str], dev: str, **more: Any) -> Path:
@@ -135,7 +139,7 @@ def main() -> None:
     arguments.add_argument("--every", type=int, default=1, help="use every so-manieth pair of general text")
     given = arguments.parse_args()
     recipe = Recipe(given)
-    texts = make_texts(recipe, given.data, given.domain, given.every)
+    texts = make_texts(recipe, given.data, given.domain, given.every, whole=not given.start)
     base = Path(given.start) if given.start else train_general(recipe, texts, given.size, given.subwords)
     seen = warn(base, given.domain)
     models = {"before": base}
