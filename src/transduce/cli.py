@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ≤ shows ? instead
             if not _keeps_encoding(stream):  # Windows would write files in an old encoding of its own and lose letters
-                stream.reconfigure(encoding="utf-8", newline="\n")
+                stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
     try:
         try:
             return run(sys.argv[1:] if argv is None else argv)

@@ -54,14 +54,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a file or folder another name in one step; a file of that name is replaced.
+    """Give a file or folder another name in one step; a file of that name is replaced, a folder of it is in the way.
 
     Windows refuses it while anybody looks into what was just written, as virus scanners do for a moment.
     """
     tries = MOVES if sys.platform == "win32" else 1
     for number in range(tries):
         try:
-            os.replace(source, target)
+            if source.is_dir():
+                source.rename(target)
+            else:
+                os.replace(source, target)
             return
         except PermissionError:
             if number == tries - 1:
