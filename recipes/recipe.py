@@ -76,7 +76,7 @@ class Recipe:
             "seconds": 0.0,
         }
         if self.file.exists():
-            known = json.loads(self.file.read_text())
+            known = json.loads(self.file.read_text(encoding="utf-8"))
             if known["settings"] != settings:
                 raise UsageError(f"{self.file}: was made with {known['settings']}; give another --out")
             self.found |= {name: known[name] for name in ("files", "steps", "seconds")}
@@ -117,13 +117,13 @@ class Recipe:
         self.step(f"prepare {name}", work)
         return folder
 
-    def train(self, name: str, data: Path, config: Config) -> Path:
-        """Train a model; go on with it if it was begun."""
+    def train(self, name: str, data: Path, config: Config, start: Path | None = None) -> Path:
+        """Train a model, perhaps from another's weights; go on with it if it was begun."""
         run = self.out / name
         config = strict.apply(config, self.changes, "--set")
 
         def work() -> Found:
-            outcome = run_training(Request(data=data, out=run, config=config, resume=True))
+            outcome = run_training(Request(data=data, out=run, config=config, resume=True, start=start))
             if outcome.exit_code:
                 sys.exit(outcome.exit_code)
             for title, text in outcome.summary:
@@ -249,10 +249,13 @@ def find_commit() -> str:
 
 def describe_training(run: Path) -> Found:
     """How far a training came, and how it did on its dev set on the way."""
-    metrics, validations = read_metrics(run / "metrics.jsonl")
+    metrics, validations = read_metrics(run / "metrics.jsonl", name=None)
     shown = ("step", "seconds", "perplexity", "bleu", "f1", "weights")
-    curve = [{name: getattr(one, name) for name in shown if getattr(one, name) is not None} for one in validations]
-    return {"steps": metrics[-1].step, "tokens": metrics[-1].tokens, "dev": curve}
+    curves: dict[str, list[Found]] = {"dev": []}
+    for one in validations:
+        point = {name: getattr(one, name) for name in shown if getattr(one, name) is not None}
+        curves.setdefault(one.name, []).append(point)
+    return {"steps": metrics[-1].step, "tokens": metrics[-1].tokens, **curves}
 
 
 def describe_machine() -> Found:

@@ -140,7 +140,7 @@ def show(recipe: Recipe) -> None:
     if correlation is not None:
         print(f"rank correlation of the perplexities of {len(table)} rows (Spearman): {correlation:.3f}")
     found = {"rows": table, "rank_correlation": correlation}
-    (recipe.out / "table3.json").write_text(json.dumps(found, indent=1) + "\n")
+    (recipe.out / "table3.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

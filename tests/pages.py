@@ -40,7 +40,12 @@ SHORTER = [
     *("--model.heads", "2", "--batch.source-tokens", "2048", "--batch.target-tokens", "2048"),
     *("--batch.parts", "8", "--device", "cpu"),
 ]
-SMALLER = {"--subwords 16000": "--subwords 500", "--subwords 8000": "--subwords 300"}
+SMALLER = {
+    "--subwords 16000": "--subwords 500",
+    "--subwords 8000": "--subwords 300",
+    "--dev-split 1000": "--dev-split 100",
+    "--subwords.extend 2000": "--subwords.extend 20",
+}
 
 
 class Block(NamedTuple):
@@ -98,14 +103,15 @@ class Reader:
 
     def settle(self) -> None:
         """The folder as readers have it: text in two languages in all forms, a treebank, a model of somebody else."""
-        train, test = numbers.corpus("train", 6600), numbers.corpus("test", 450)
-        pairs = {"train": train[:6000], "dev": numbers.corpus("dev", 50), "test": test[:50], "docs": test[50:]}
+        train, test = numbers.corpus("train", 6620), numbers.corpus("test", 450)
+        pairs = {"train": train[:6000], "dev": numbers.corpus("dev", 50), "test": test[:50], "general": train[:2000]}
+        pairs |= {"manuals": test[50:], "manuals-dev": test[:20], "manuals-test": test[20:50], "news-dev": train[6600:]}
         for name, some in pairs.items():
             for side, language in enumerate(("en", "de")):
                 self.write(f"{name}.{language}", "".join(f"{pair[side]}\n" for pair in some))
         self.write("corpus.tsv", "".join(f"{source}\t{target}\n" for source, target in train[6000:6300]))
         side = "<tuv xml:lang='{}'><seg>{}</seg></tuv>".format
-        units = "".join(f"<tu>{side('en', source)}{side('de', target)}</tu>" for source, target in train[6300:])
+        units = "".join(f"<tu>{side('en', source)}{side('de', target)}</tu>" for source, target in train[6300:6600])
         self.write("memory.tmx", f"<tmx version='1.4'><header/><body>{units}</body></tmx>")
         self.write("train.mrg", "".join(f"{tree}\n" for tree in make_trees(200, 1)))
         self.write("dev.mrg", "".join(f"{tree}\n" for tree in make_trees(5, 2)))

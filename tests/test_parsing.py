@@ -21,6 +21,7 @@ from transduce.model.saved import save_model
 from transduce.model.transformer import Transformer
 from transduce.presets import get
 from transduce.scoring.parseval import Parseval, count_brackets
+from transduce.text.pictures import make_svg
 from transduce.text.shards import DataSet
 from transduce.text.subwords import Subwords, SubwordsConfig, learn, learn_symbols
 from transduce.text.trees import Slots, choose_symbols, parse_tree, to_sequence
@@ -155,6 +156,13 @@ def test_raw_text_is_parted_into_words(parser: Parser) -> None:
     assert str(found) == str(found.tree)
     assert parser.parse("(It) sees", tokenised=False).words == ("-LRB-", "It", "-RRB-", "sees")
     assert parser.parse("don't", tokenised=True).words == ("don't",)
+
+
+def test_a_notebook_draws_the_tree(parser: Parser) -> None:
+    found = parser.parse(SENTENCE)
+    shown = found._repr_svg_()
+    assert shown == make_svg([found.tree])
+    assert all(f">{word}<" in shown for word in found.words)
 
 
 def test_several_are_parsed_in_their_order_and_the_same_as_alone(parser: Parser) -> None:

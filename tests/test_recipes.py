@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from treebank import make_trees
 
 from transduce.text.numbers import corpus
+from transduce.text.shards import DataSet
 from transduce.text.trees import parse_tree
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -219,3 +220,35 @@ def test_rank_correlation(values: list[int], random: Any):
     many = len(values)
     assert rank_correlation(values, shuffled) == pytest.approx(1 - 6 * squares / (many * (many**2 - 1)))
     assert rank_correlation([1.0, 2.0, 2.0, 3.0], [1.0, 2.0, 2.0, 3.0]) == pytest.approx(1)
+
+
+def test_finetune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """A domain's dev and test lines are in no training set; four ways to tune and two mixtures, all scored twice."""
+    data, out = tmp_path / "text", tmp_path / "out"
+    write_pool(data, ("en", "de"))
+    write(data, "docs", ("en", "de"), "train", 0, 10)  # other text on software: no part of what is general
+    write(data, "libreoffice", ("en", "de"), "train", TRAIN, 1600)
+    flags = ["--size", "tiny", "--subwords", "320", "--extend", "20"]
+    run(monkeypatch, "finetune", str(data), "--out", str(out), *flags, "--set", *SMALL, "training.checkpoint-steps=6")
+    found = results(out)
+    assert set(found["files"]) == {path.name for path in data.iterdir() if not path.name.startswith("docs.")}
+    lines = {name: (out / "text" / f"{name}.en").read_text().splitlines() for name in ("docs-dev", "docs-test")}
+    whole = (data / "libreoffice.en").read_text().splitlines()
+    assert lines["docs-test"] == list({line.casefold(): line for line in whole[:100]}.values())
+    assert lines["docs-dev"] == list({line.casefold(): line for line in whole[800:900]}.values())
+    names = ["before", *(f"{kind}-{way}" for kind in ("kept", "extended") for way in ("alone", "mixed", "half"))]
+    rows = {row["model"]: row for row in found["steps"]["table"]["rows"]}
+    assert rows.keys() == {*names}
+    for name in ("before", "extended-half"):
+        said = (out / f"{name}.newstest2014.de").read_text().splitlines()
+        reference = (data / "newstest2014.de").read_text().splitlines()
+        assert rows[name]["newstest2014"] == sacrebleu.BLEU().corpus_score(said, [reference]).score
+    for name in ("kept-alone", "extended-mixed"):
+        split = DataSet.open(out / f"data-{name}")
+        texts = {split.text("train", "source", pair) for pair in range(split.train.pairs)}
+        assert texts.isdisjoint({*lines["docs-dev"], *lines["docs-test"]})
+        assert (len(split.subwords["target"]) > 320) == (name == "extended-mixed")
+        assert len(split.weights()) == (2 if name == "extended-mixed" else 1)
+        assert found["steps"][f"train {name}"]["watch-newstest2013"][0]["step"] == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[-len(names) - 1 :]] == ["model", *names]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from transduce.model.saved import load_model
     from transduce.model.transformer import Transformer
     from transduce.presets import PRESETS
+    from transduce.seeing.sentence import Seen, see
     from transduce.text.batches import Batch, Batches, Loader
     from transduce.text.inputs import PrepareConfig
     from transduce.text.prepare import prepare
@@ -44,6 +45,7 @@ __all__ = [
     "Parser",
     "PrepareConfig",
     "Request",
+    "Seen",
     "Sentence",
     "Subwords",
     "TransduceError",
@@ -55,6 +57,7 @@ __all__ = [
     "__version__",
     "load_model",
     "prepare",
+    "see",
 ]
 
 _HOMES = {
@@ -66,6 +69,7 @@ _HOMES = {
     "transduce.model.saved": ("load_model",),
     "transduce.model.transformer": ("Transformer",),
     "transduce.presets": ("PRESETS",),
+    "transduce.seeing.sentence": ("Seen", "see"),
     "transduce.text.batches": ("Batch", "Batches", "Loader"),
     "transduce.text.inputs": ("PrepareConfig",),
     "transduce.text.prepare": ("prepare",),

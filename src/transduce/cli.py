@@ -3,6 +3,7 @@
 Results go to stdout, all else to stderr. Heavy imports stay inside the verbs, so that help answers at once.
 """
 
+import errno
 import io
 import os
 import sys
@@ -108,9 +109,13 @@ def main(argv: list[str] | None = None) -> int:
     # Before torch is imported: its threads sleep while they wait for one another. By default they spin, which made
     # training ten times slower where another program wanted the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # What torch cannot do on Apple's GPUs is done on the CPU instead.
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ≤ shows ? instead
+            if not _keeps_encoding(stream):  # Windows would write files in an old encoding of its own and lose letters
+                stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
     try:
         try:
             return run(sys.argv[1:] if argv is None else argv)
@@ -121,14 +126,25 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader has gone, as with `| head`. Python flushes stdout once more at exit: let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except (TransduceError, OSError) as error:
+        if _reader_has_gone(error):  # as with `| head`. Python flushes stdout once more at exit: let that go nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         return error.exit_code if isinstance(error, TransduceError) else 1
+
+
+def _keeps_encoding(stream: io.TextIOWrapper) -> bool:
+    """Whether somebody has said how to write, or sees it at once."""
+    return stream.isatty() or "PYTHONIOENCODING" in os.environ
+
+
+def _reader_has_gone(error: Exception) -> bool:
+    """Whether standard output is a pipe that nobody reads; Windows calls that an invalid argument, without a file."""
+    if isinstance(error, OSError) and sys.platform == "win32" and error.errno == errno.EINVAL:
+        return error.filename is None
+    return isinstance(error, BrokenPipeError)
 
 
 def run(argv: list[str]) -> int:

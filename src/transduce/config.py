@@ -168,8 +168,8 @@ class TrainingConfig(Settings):
     """stop after so many source and target tokens, if that comes first"""
     patience: int | None = None
     """stop after so many validations without a new best one"""
-    schedule: Literal["inverse-sqrt", "linear", "cosine"] = "inverse-sqrt"
-    """how the learning rate falls after the warm-up: as in equation 3, or to zero at the last step"""
+    schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = "inverse-sqrt"
+    """how the learning rate falls after the warm-up: as in equation 3, to zero at the last step, or not at all"""
     warmup_steps: int = 4000
     """steps over which the learning rate rises (equation 3)"""
     peak_rate: float | None = None
@@ -223,7 +223,7 @@ class TrainingConfig(Settings):
             yield "training.checkpoint_minutes and training.checkpoint_steps are both off; give one of them"
         if self.best_by != "loss" and self.bleu_sentences == 0:
             yield f'training.best_by = "{self.best_by}" needs translations; use training.bleu_sentences = 1000'
-        if self.schedule != "inverse-sqrt" and self.warmup_steps >= self.steps:
+        if self.schedule in ("linear", "cosine") and self.warmup_steps >= self.steps:
             yield (
                 f"training.warmup_steps = {self.warmup_steps} leaves no steps to fall in; "
                 f"use fewer than training.steps = {self.steps}"

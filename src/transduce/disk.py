@@ -1,16 +1,23 @@
-"""Files that are whole or not there: synced writes, checksums, one writer to a folder."""
+"""Files that are whole or not there: synced writes, checksums, one writer to a folder.
+
+What the systems do differently with files is here and nowhere else.
+"""
 
 import hashlib
 import json
 import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from transduce.errors import DataError
 
 LOCK = ".lock"
+MOVES = 8  # how often a move is tried, over two and a half seconds in all
+FAR = 0x7FFFFFFE  # a place in a file beyond all that is written
 
 
 def describe_file(path: Path) -> dict[str, Any]:
@@ -37,8 +44,8 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a folder's names are on the disk."""
-    if os.name == "posix":
+    """Wait until a folder's names are on the disk; Windows cannot open one to ask for that."""
+    if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -46,21 +53,60 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def move(source: Path, target: Path) -> None:
+    """Give a file or folder another name in one step; a file of that name is replaced, a folder of it is in the way.
+
+    Windows refuses it while anybody looks into what was just written, as virus scanners do for a moment.
+    """
+    tries = MOVES if sys.platform == "win32" else 1
+    for number in range(tries):
+        try:
+            if source.is_dir():
+                source.rename(target)
+            else:
+                os.replace(source, target)
+            return
+        except PermissionError:
+            if number == tries - 1:
+                raise
+            time.sleep(0.01 * 2**number)
+
+
+def hold(file: IO[Any]) -> bool:
+    """Take the lock of an open file, or say that another process has it.
+
+    The system frees it when its holder ends, however it ends.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return _hold_windows(file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _hold_windows(file: IO[Any]) -> bool:
+    import msvcrt
+
+    # Bytes that are locked cannot be read by others either: take one where no file has any.
+    place = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+    os.lseek(file.fileno(), FAR, os.SEEK_SET)
+    try:
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
+    except OSError:
+        return False
+    finally:
+        os.lseek(file.fileno(), place, os.SEEK_SET)
+    return True
+
+
 @contextmanager
 def lock(out: Path, busy: str) -> Iterator[None]:
-    """One writer at a time; the system frees the lock when its holder ends, however it ends."""
-    with (out / LOCK).open("w") as file:
-        try:
-            if os.name == "posix":
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            else:
-                import msvcrt
-
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
-        except OSError as error:
-            if os.name == "posix" and not isinstance(error, BlockingIOError):  # such as a disk that cannot lock
-                raise
-            raise DataError(f"{out}: {busy}") from error
+    """One writer at a time."""
+    with (out / LOCK).open("wb") as file:
+        if not hold(file):
+            raise DataError(f"{out}: {busy}")
         yield

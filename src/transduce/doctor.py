@@ -124,7 +124,11 @@ def _importable(module: str) -> bool:
 def _cpuinfo(field: str) -> str:
     """Return the first value of a field in Linux's /proc/cpuinfo, or nothing."""
     path = Path("/proc/cpuinfo")
-    found = re.search(rf"^{field}\s*:\s*(.*)$", path.read_text() if path.exists() else "", re.MULTILINE)
+    found = re.search(
+        rf"^{field}\s*:\s*(.*)$",
+        path.read_text(encoding="utf-8", errors="replace") if path.exists() else "",
+        re.MULTILINE,
+    )
     return found.group(1) if found else ""
 
 

@@ -11,6 +11,7 @@ import torch
 from runs import SHORT, at_step, checkpoints, contents, metrics, prepare, train
 from safetensors.torch import load_file
 
+from transduce.model import saved
 from transduce.text import numbers
 from transduce.training import loop
 
@@ -44,14 +45,20 @@ def test_with_the_same_subwords_all_weights_are_carried_over(
     for name, (given, folder) in sources.items():
         out = tmp_path / name
         assert train(data, out, *SHORT, "--training.steps", "1", "--from", str(given)) == 0
-        wanted = f"began with the weights of {given}: 340 subwords kept, 0 put together from their pieces, 0 new"
+        wanted = (
+            f"began with the weights of {given}: 340 subwords kept, 0 put together from their pieces, 0 unknown to it"
+        )
         assert wanted in capsys.readouterr().err.splitlines()
         begun, expected = first_weights.pop(), weights(folder)
         assert begun.keys() == expected.keys()
         assert all(begun[name].equal(expected[name]) for name in begun)
         moments = load_file(checkpoints(out)[1] / "resume.safetensors")
         assert {tensor.item() for name, tensor in moments.items() if name.startswith("updates.")} == {1.0}
-        assert metrics(out)[0]["step"] == 1
+        # The dev set is scored before the first step too, and that is no best one.
+        before, *others = metrics(out)
+        assert [(one["kind"], one["step"]) for one in (before, *others)] == [("dev", 0), ("train", 1), ("dev", 1)]
+        assert (before["best"], others[1]["best"]) == (False, True)
+        assert before["loss"] == pytest.approx(saved.read_manifest(folder)["about"]["dev"]["loss"], abs=1e-6)
 
 
 def test_a_warm_run_restarts_exactly(tmp_path: Path, data: Path, short: Path, monkeypatch: pytest.MonkeyPatch):
@@ -97,7 +104,7 @@ def test_with_more_subwords_new_ones_begin_as_the_mean_of_their_pieces(
     torch.testing.assert_close(begun["embedding.weight"], rows, rtol=0, atol=1e-7)
     assert any(piece.startswith(SPACE) for piece in composed)
     assert any(not piece.startswith(SPACE) for piece in composed)
-    said = f": {390 - len(composed)} subwords kept, {len(composed)} put together from their pieces, 0 new"
+    said = f": {390 - len(composed)} subwords kept, {len(composed)} put together from their pieces, 0 unknown to it"
     assert said in capsys.readouterr().err
     others = begun.keys() - {"embedding.weight"}
     assert all(begun[name].equal(old[name]) for name in others)
@@ -120,7 +127,9 @@ def test_with_subwords_of_their_own_each_side_has_its_rows(
             torch.testing.assert_close(begun[name], rows, rtol=0, atol=1e-7)
             assert len(composed) >= 20
     assert not begun["embedding.weight"].equal(begun["source_embedding.weight"])
-    counts = re.search(r"(\d+) subwords kept, (\d+) put together from their pieces, 0 new", capsys.readouterr().err)
+    counts = re.search(
+        r"(\d+) subwords kept, (\d+) put together from their pieces, 0 unknown to it", capsys.readouterr().err
+    )
     assert counts
     assert sum(map(int, counts.groups())) == 2 * 350
 

@@ -98,8 +98,8 @@ class Beams:
         self.ended: Float[Tensor, "slots beam"] = full(-torch.inf, beam, kind=real)
         self.ended_sums: Float[Tensor, "slots beam"] = full(0, beam, kind=real)
         self.ended_length, self.ended_line = full(0, beam), full(0, beam)
-        lengths = torch.arange(target + 2, device=device)
-        self.penalty: Float[Tensor, " target+2"] = length_penalty(lengths, config.alpha).float()
+        lengths = torch.arange(target + 2)  # not on the device, which need not have float64
+        self.penalty: Float[Tensor, " target+2"] = length_penalty(lengths, config.alpha).float().to(device)
         self.until_full = config.sample or beam == 1 or config.stop == "full"
 
     def state(self) -> tuple[Tensor, ...]:

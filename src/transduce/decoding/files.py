@@ -11,15 +11,15 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import WINDOW_TEXTS, WINDOW_TOKENS, Translation, Translator
-from transduce.disk import sync_folder, write_json
+from transduce.disk import hold, move, sync_folder, write_json
 from transduce.errors import DataError, TransduceError, suggest
 from transduce.progress import Task, show_progress
 from transduce.strict import literal
@@ -199,7 +199,7 @@ class Output:
         )  # lines that are there from before, their bytes, those of the input
         self.waiting: list[bytes] = []
         if path is None:
-            self.file: BinaryIO = sys.stdout.buffer
+            self.file: BinaryIO = _standard_output()
             return
         refuse_existing(path)
         self.partial, self.note = Path(f"{path}.partial"), Path(f"{path}.partial.json")
@@ -215,14 +215,9 @@ class Output:
             raise
 
     def _lock(self) -> None:
-        """One writer at a time; the system frees the lock when its holder ends, however it ends."""
-        with suppress(ImportError):  # on Windows
-            import fcntl
-
-            try:
-                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DataError(f"{self.partial}: another process is writing it; wait for that to end") from None
+        """One writer at a time."""
+        if not hold(self.file):
+            raise DataError(f"{self.partial}: another process is writing it; wait for that to end")
 
     def _take_up(self) -> None:
         try:
@@ -274,7 +269,7 @@ class Output:
             # The note is replaced in one step: a job may be killed here as well.
             new = Path(f"{self.note}.new")
             write_json(new, {**self.about, "lines": lines, "bytes": self.size, "sha256": digest})
-            new.replace(self.note)
+            move(new, self.note)
         except OSError as error:
             raise DataError(
                 f"{self.partial}: cannot be written ({error.strerror}); what is there is kept: "
@@ -285,7 +280,9 @@ class Output:
         """Let the file have its name."""
         if self.path is not None:
             refuse_existing(self.path)
-            self.partial.rename(self.path)
+            if sys.platform == "win32":
+                self.file.close()  # where nothing open is renamed
+            move(self.partial, self.path)
             self.note.unlink()
             sync_folder(self.path.parent)
 
@@ -293,6 +290,19 @@ class Output:
         """Close the file."""
         if self.path is not None:
             self.file.close()
+
+
+def _standard_output() -> BinaryIO:
+    """Standard output for bytes; a notebook's takes text only."""
+    return getattr(sys.stdout, "buffer", None) or cast(BinaryIO, _TextOnly())
+
+
+class _TextOnly:
+    def write(self, text: bytes) -> int:
+        return sys.stdout.write(text.decode("utf-8"))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
 
 
 def refuse_existing(path: Path) -> None:

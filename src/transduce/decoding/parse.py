@@ -1,7 +1,6 @@
 """The verb `parse`: lines of text in, trees out, one to a line, drawn or as JSON; pictures beside them."""
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, cut_windows, refuse_existing, rounded, track_progress
 from transduce.decoding.options import ParseOptions, lay_over
 from transduce.decoding.parser import Parse, Parser
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 from transduce.errors import UsageError
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
 from transduce.text.corpus import Input, read_blocks
@@ -81,7 +80,7 @@ def run_parse(job: ParseJob) -> tuple[int, int]:
     if job.svg:
         new = job.svg.with_name(job.svg.name + ".new")
         write_synced(new, make_svg(found.trees).encode())
-        os.replace(new, job.svg)
+        move(new, job.svg)
     return found.sentences, found.malformed
 
 

@@ -19,6 +19,7 @@ from transduce.decoding.search import Task, check_room, most_tokens, search
 from transduce.errors import ConfigError, DataError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
+from transduce.text.pictures import make_svg
 from transduce.text.subwords import END, Subwords
 from transduce.text.trees import ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
 from transduce.text.words import split_words
@@ -63,6 +64,9 @@ class Parse:
 
     def __str__(self) -> str:
         return str(self.tree)
+
+    def _repr_svg_(self) -> str:  # what a notebook shows
+        return make_svg([self.tree])
 
 
 class Parser:

@@ -15,6 +15,9 @@ def draw(
     logits: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"], config: SearchConfig
 ) -> Int[Tensor, " rows"]:
     """Draw a token for each row by a number between 0 and 1."""
+    device = logits.device
+    if device.type == "mps":
+        logits = logits.cpu()  # for float64, which it does not have
     logits = (logits - logits.amax(-1, keepdim=True)) / config.temperature
     order = None
     if config.top_k or config.top_p < 1:
@@ -29,7 +32,7 @@ def draw(
     places = torch.searchsorted(shares, numbers.to(shares)[:, None] * whole, right=True)
     # Rounding may leave a number beyond the last token that can be drawn at all.
     places = torch.minimum(places, (shares < whole).sum(-1, keepdim=True))
-    return (places if order is None else order.gather(-1, places)).flatten()
+    return (places if order is None else order.gather(-1, places)).flatten().to(device)
 
 
 def make_key(source: np.ndarray, seed: int) -> bytes:

@@ -12,6 +12,13 @@ def average(parser: Parser, argv: list[str]) -> None:
     parser.add_argument("--last", metavar="N", type=int, help="the last N checkpoints of the run (default 5)")
     parser.add_argument("--best", metavar="N", type=int, help="the N best checkpoints of the run on the dev set")
     parser.add_argument("--by", choices=["loss", "bleu", "f1"], default="loss", help="what is best (default loss)")
+    parser.add_argument(
+        "--shares",
+        metavar="X",
+        nargs="+",
+        type=float,
+        help="how much each model counts, as in 1 3 (default: all alike)",
+    )
     parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default RUN/model)")
     given, _ = parser.parse(argv)
 
@@ -22,6 +29,8 @@ def average(parser: Parser, argv: list[str]) -> None:
     from transduce.training.averaging import choose_checkpoints
 
     paths = [Path(model) for model in given.models]
+    if len(paths) == 1 and given.shares:
+        raise UsageError("--shares are those of several models; name them, or leave it out")
     if len(paths) == 1:
         folders = choose_checkpoints(paths[0], last=given.last, best=given.best, by=given.by)
         out = Path(given.out) if given.out else paths[0] / "model"
@@ -32,5 +41,5 @@ def average(parser: Parser, argv: list[str]) -> None:
     else:
         folders, out = paths, Path(given.out)
     with lock(paths[0], "a training is writing this run; wait for it to end") if len(paths) == 1 else nullcontext():
-        average_checkpoints(folders, out)
+        average_checkpoints(folders, out, given.shares or ())
     print(f"{out}: the mean of {', '.join(folder.name for folder in folders)}")

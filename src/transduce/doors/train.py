@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from transduce.config import Config
 from transduce.doors.arguments import check_positive, resolve
 from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
@@ -9,12 +10,11 @@ from transduce.flags import Parser, add_settings
 
 def train(parser: Parser, argv: list[str]) -> int:
     """Resolve the settings, train, and print how it ended."""
-    from transduce.config import Config
-    from transduce.presets import get
-
     parser.add_argument("data", metavar="DATA", help="data set made by transduce prepare")
     parser.add_argument("--out", metavar="RUN", required=True, help="folder of the run: its checkpoints, log and model")
-    parser.add_argument("--preset", metavar="NAME", default="base", help="settings to begin with (default base)")
+    parser.add_argument(
+        "--preset", metavar="NAME", help="settings to begin with (default base, or with --from those to tune it with)"
+    )
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings laid over them; flags override it")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in RUN, if there is one")
     parser.add_argument("--from", metavar="RUN", dest="start", help="begin with the weights of another run or model")
@@ -26,7 +26,8 @@ def train(parser: Parser, argv: list[str]) -> int:
     check_positive(given.threads, "--threads")
     if {"vocabulary", "source_vocabulary"} & flags.get("model", {}).keys():
         raise UsageError("the vocabulary is that of the data set; choose its size with: transduce prepare --subwords N")
-    config = resolve(get(given.preset).config, given.config, flags)
+    start = Path(given.start) if given.start else None
+    config = resolve(_starting_config(given.preset, start), given.config, flags)
 
     from transduce.training.run import Request, run_training
     from transduce.training.stopping import parse_duration
@@ -37,7 +38,7 @@ def train(parser: Parser, argv: list[str]) -> int:
             out=Path(given.out),
             config=config,
             resume=given.resume,
-            start=Path(given.start) if given.start else None,
+            start=start,
             seconds=parse_duration(given.time) if given.time else None,
             device=given.device,
             threads=given.threads,
@@ -46,3 +47,15 @@ def train(parser: Parser, argv: list[str]) -> int:
     for name, text in outcome.summary:
         print(f"{name}: {text}")
     return outcome.exit_code
+
+
+def _starting_config(preset: str | None, start: Path | None) -> Config:
+    """The settings that others are laid over: a preset's, or those of the model to begin with, made for tuning it."""
+    from transduce.presets import get, tune
+
+    if preset or start is None:
+        return get(preset or "base").config
+
+    from transduce.model.saved import find_model, read_config
+
+    return tune(read_config(find_model(start)))

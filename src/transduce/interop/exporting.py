@@ -1,6 +1,5 @@
 """Our models in the forms of other runtimes: written, checked against ours, and only then there."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Literal, Protocol, get_args
 
 from transduce.config import ModelConfig
 from transduce.decoding.translator import Translator
-from transduce.disk import sync_folder, write_synced
+from transduce.disk import move, sync_folder, write_synced
 from transduce.errors import ConfigError, DataError, TransduceError, UsageError
 from transduce.interop.check import Check, Pair, Said, check, choose_text
 from transduce.model.card import describe_settings
@@ -196,7 +195,7 @@ def _write_package(order: Order, loaded: Loaded, fill: "Fill") -> None:
         (partial / "package").mkdir()
         fill(partial / "package")
         pack(loaded, partial / "package", partial / "package.zip")
-        os.replace(partial / "package.zip", order.out)
+        move(partial / "package.zip", order.out)
         sync_folder(order.out.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

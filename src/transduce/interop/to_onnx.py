@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from transduce.disk import sync_file
+from transduce.disk import move, sync_file
 from transduce.errors import UsageError
 from transduce.interop.to_program import INPUTS, OUTPUTS, transcribe, write_beside
 from transduce.interop.to_program import find_problems as find_problems
@@ -58,7 +58,7 @@ def round_weights(path: Path) -> None:
         raise UsageError("--precision int8 is written with onnxruntime; pip install onnxruntime") from None
 
     whole = path.with_suffix(".whole.onnx")
-    path.rename(whole)
+    move(path, whole)
     with _quietly():
         quantize_dynamic(whole, path, per_channel=True, weight_type=QuantType.QInt8)
     whole.unlink()

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError
+from transduce.text.extend import unused
 from transduce.text.pieces import (
     CONTROL,
     NORMAL,
     UNKNOWN,
-    UNUSED,
     USER_DEFINED,
     Piece,
     PieceModel,
@@ -28,7 +28,7 @@ from transduce.text.pieces import (
 )
 from transduce.text.subwords import BEGIN as BEGIN_ID
 from transduce.text.subwords import END as END_ID
-from transduce.text.subwords import LAST, SPACE, Subwords, hide
+from transduce.text.subwords import LAST, SPACE, Subwords
 from transduce.text.subwords import PAD as PAD_ID
 from transduce.text.subwords import UNKNOWN as UNKNOWN_ID
 
@@ -162,9 +162,7 @@ def _unused(name: str, model: PieceModel) -> Piece:
     if name.startswith(SPACE) and _TAG.fullmatch(name[1:]):
         # Scores are negative: with 0 a tag is the best way to split its text. BPE has symbols of its own for this.
         return Piece(name, 0.0, USER_DEFINED if model.is_bpe else NORMAL)
-    if model.is_bpe:  # which merges unused pieces too and takes them apart later, but not always into the same parts
-        name = hide(name)
-    return Piece(name, 0.0, UNUSED)
+    return unused(name, model)
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -131,14 +131,17 @@ def compile_behind() -> subprocess.Popen[bytes]:
     """Let another process compile for the next time; this one does not wait, nor does that end with it."""
     command = [sys.executable, "-c", f"from {__name__} import load; load()"]
     none = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True)
+    # On Windows a new session is nothing, and a process without a console of its own.
+    apart = getattr(subprocess, "DETACHED_PROCESS", 0)
+    return subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True, creationflags=apart)
 
 
 def find_compiler() -> list[str]:
     """The command of a C++ compiler."""
     named = os.environ.get("CXX")
     if named:
-        command = shlex.split(named)
+        # A program's name may have spaces and backslashes, as on Windows; else words behind it are its arguments.
+        command = [named] if shutil.which(named) else shlex.split(named)
         if shutil.which(command[0]) is None:
             raise NativeError(f"CXX = {named} names no program; unset it, or {REMEDY}")
         return command
@@ -156,6 +159,8 @@ def cache_folder() -> Path:
         return Path(given)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "transduce"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "transduce" / "cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "transduce"
 
 
@@ -165,7 +170,9 @@ def _folder(compiler: list[str], tries: list[list[str]]) -> Path:
 
 def _key(compiler: list[str], tries: list[list[str]]) -> str:
     """A name for what is compiled of these sources by this compiler for this processor."""
-    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, timeout=SECONDS)
+    version = subprocess.run(
+        [*compiler, "--version"], capture_output=True, text=True, errors="replace", timeout=SECONDS
+    )
     parts = [repr(compiler), version.stdout, repr(FLAGS), repr(tries), _processor()]
     for path in sorted(SOURCES.iterdir()):
         parts += [path.name, path.read_text(encoding="utf-8")]
@@ -221,7 +228,7 @@ def _compile(compiler: list[str], tries: Sequence[list[str]], target: Path) -> N
     for extra in tries:
         command = [*compiler, *FLAGS, *extra, "-o", str(target), str(SOURCES / "engine.cpp")]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS)
         except subprocess.TimeoutExpired:
             output = f"{shlex.join(command)} was still running after {SECONDS} seconds"
             continue

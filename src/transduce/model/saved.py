@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from transduce import strict
 from transduce.config import Config
-from transduce.disk import describe_file, sync_file, sync_folder, write_json, write_synced
+from transduce.disk import describe_file, move, sync_file, sync_folder, write_json, write_synced
 from transduce.errors import DataError
 from transduce.model.card import CARD, make_card
 from transduce.model.compact import compact, expand
@@ -64,13 +64,13 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
         write(partial)
         sync_folder(partial)
         if folder.exists():
-            folder.rename(old)
-        partial.rename(folder)
+            move(folder, old)
+        move(partial, folder)
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         if old.exists() and not folder.exists():
-            old.rename(folder)
+            move(old, folder)
     remove_leftovers(folder.parent, folder.name)
 
 

@@ -3,14 +3,13 @@
 It needs nothing from elsewhere and is whole without scripts; a few lines of one let a reader search and sort.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
 import numpy as np
 
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 from transduce.scoring.charts import COLOURS, draw_lengths, draw_spread
 from transduce.scoring.differences import Piece, closest, compare_words, words_of
 from transduce.scoring.findings import Score, ScoreReport
@@ -107,7 +106,7 @@ def write_report(report: ScoreReport, path: Path) -> None:
     """Write the page in one step."""
     new = path.with_name(path.name + ".new")
     write_synced(new, make_page(report).encode("utf-8", "replace"))  # the name of a file need not be Unicode
-    os.replace(new, path)
+    move(new, path)
 
 
 def make_page(report: ScoreReport) -> str:

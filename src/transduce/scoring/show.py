@@ -2,13 +2,12 @@
 
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 from transduce.scoring.findings import Score, ScoreReport
 from transduce.scoring.metrics import explain
 from transduce.scoring.perplexity import Likelihood
@@ -85,7 +84,7 @@ def write_sentences(report: ScoreReport, path: Path) -> None:
     else:
         new = path.with_name(path.name + ".new")
         write_synced(new, "".join(lines).encode())
-        os.replace(new, path)
+        move(new, path)
 
 
 def _score_as_dict(score: Score) -> dict[str, Any]:

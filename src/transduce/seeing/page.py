@@ -4,7 +4,6 @@ The data lie in the page as JSON, apart from what shows them: `pages/*.js` are g
 """
 
 import json
-import os
 from base64 import b64encode
 from hashlib import sha256
 from html import escape
@@ -12,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 
 SENTENCE_SCRIPTS = ("draw.js", "attention.js", "beam.js", "sentence.js")
 HEADS_SCRIPTS = ("draw.js", "heads.js")
@@ -52,6 +51,15 @@ def make_page(title: str, data: Any, scripts: tuple[str, ...], show: str) -> str
 """
 
 
+def make_frame(title: str, page: str, height: int) -> str:
+    """A page inside another, such as a notebook: its scripts run there, and reach nothing around them."""
+    look = f"width: 100%; height: {height}px; border: 0"
+    return (
+        f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-downloads" style="{look}" '
+        f'srcdoc="{escape(page)}"></iframe>'
+    )
+
+
 def as_data(value: Any) -> str:
     """JSON that no HTML parser takes for markup."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -64,7 +72,7 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file in one step; a path that is not Unicode may be in it."""
     new = path.with_name(path.name + ".new")
     write_synced(new, text.encode("utf-8", "replace"))
-    os.replace(new, path)
+    move(new, path)
 
 
 def _read(name: str) -> str:

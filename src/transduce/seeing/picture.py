@@ -37,6 +37,10 @@ class Picture:
     words: Sequence[int] | None = None
     """the queries whose lines are drawn; none: of all"""
 
+    def _repr_svg_(self) -> str:
+        """In a notebook: as lines."""
+        return draw_lines(self)
+
 
 def draw(picture: Picture, view: View) -> str:
     """The picture as SVG."""

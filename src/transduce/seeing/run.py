@@ -22,12 +22,11 @@ from transduce.scoring.texts import read_lines
 from transduce.seeing.heads import Findings, measure_bleu, measure_loss, measure_profiles, measure_without, own_links
 from transduce.seeing.kinds import KINDS
 from transduce.seeing.options import HeadsConfig, PictureConfig
-from transduce.seeing.page import HEADS_SCRIPTS, SENTENCE_SCRIPTS, make_page, write_whole
+from transduce.seeing.page import HEADS_SCRIPTS, make_page, write_whole
 from transduce.seeing.picture import Picture, draw
 from transduce.seeing.sentence import Seen, name_of, see
 from transduce.text.subwords import SPACE
 
-DECIMALS = 4  # of weights on a page
 TITLES = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
@@ -68,8 +67,7 @@ def show(job: ShowJob) -> None:
     picture = draw(choose(seen, job.picture), job.picture.view) if job.svg else ""
     out = job.out or (None if job.svg or job.json else Path("attention.html"))
     if out:
-        data = seen.to_dict(DECIMALS) | ({"roles": roles} if roles else {})
-        write_whole(out, make_page(seen.source, data, SENTENCE_SCRIPTS, "showSentence"))
+        write_whole(out, seen.page(roles))
         print(f"{out}: {seen.source} → {seen.target}", file=sys.stderr)
     if job.svg:
         write_whole(job.svg, picture)

@@ -19,12 +19,15 @@ from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.seeing.attention import Attention, look
 from transduce.seeing.kinds import KINDS, Kind
+from transduce.seeing.page import SENTENCE_SCRIPTS, make_frame, make_page
 from transduce.seeing.tree import Node, make_tree
 from transduce.text.subwords import BEGIN, END
 
 FORMAT = 1
 LONGEST = 256  # tokens on a side; the tables grow with the square of it
 RIVALS = 5
+DECIMALS = 4  # of weights on a page
+FRAME = 700  # pixels that a page is high in a notebook
 NAMES = {BEGIN: "⟨begin⟩", END: "⟨end⟩"}
 
 
@@ -87,6 +90,15 @@ class Seen:
             case "cross":
                 return self.said_pieces, self.source_pieces
 
+    def page(self, roles: dict[str, list[list[str]]] | None = None) -> str:
+        """A page that shows all of it; with the roles of the heads, if they are known."""
+        data = self.to_dict(DECIMALS) | ({"roles": roles} if roles else {})
+        return make_page(self.source, data, SENTENCE_SCRIPTS, "showSentence")
+
+    def _repr_html_(self) -> str:
+        """The same page in a notebook."""
+        return make_frame(self.source, self.page(), FRAME)
+
     def to_dict(self, digits: int = 6) -> dict[str, Any]:
         """As JSON has it, weights and probabilities rounded to so many decimals."""
         return {
@@ -120,8 +132,12 @@ class Seen:
         }
 
 
-def see(translator: Translator, request: Request, config: SearchConfig, target: str | None = None) -> Seen:
+def see(
+    translator: Translator, request: Request | str, config: SearchConfig | None = None, target: str | None = None
+) -> Seen:
     """Translate one sentence, or take the translation given, and look at what the first model does with it."""
+    request = Request(request) if isinstance(request, str) else request
+    config = config or translator.search
     translator.check(request, "the sentence")
     task = translator.task(request)
     if len(task.source) == 1:

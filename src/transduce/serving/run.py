@@ -122,7 +122,8 @@ def listen(config: ServeConfig) -> socket.socket:
         )[0]
         with ExitStack() as failed:
             listening = failed.enter_context(socket.socket(family, kind, protocol))
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if sys.platform != "win32":  # where two programs could then listen at one port
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
             listening.listen(512)  # so that clients are not turned away while models are loaded
             failed.pop_all()

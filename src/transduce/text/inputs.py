@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from transduce.text.shards import FORMAT
 from transduce.text.subwords import SubwordsConfig, find_subwords
 from transduce.text.trees import Slots
 
-ROLES = ("", "dev_", "test_")
+ROLES = ("", "dev_", "test_", "watch_")
 KINDS = ("source", "target", "pairs", "trees")
 
 
@@ -48,6 +49,12 @@ class PrepareConfig(Settings):
     """target side of a test set"""
     test_pairs: tuple[Path, ...] = ()
     """test set, both sides in one file"""
+    watch_source: tuple[Path, ...] = ()
+    """source side of other validation sets, each scored on its own while a model trains, such as of general text"""
+    watch_target: tuple[Path, ...] = ()
+    """target side of such sets"""
+    watch_pairs: tuple[Path, ...] = ()
+    """such sets, both sides in one file"""
     task: Literal["translation", "parsing"] = "translation"
     """what the pairs are: sentences in two languages, or sentences and their trees"""
     trees: tuple[Path, ...] = ()
@@ -56,6 +63,8 @@ class PrepareConfig(Settings):
     """trees of the validation set"""
     test_trees: tuple[Path, ...] = ()
     """trees of a test set, only read to keep its sentences out of the training set (--clean.leak source)"""
+    watch_trees: tuple[Path, ...] = ()
+    """trees of other validation sets, each scored on its own while a model trains"""
     openings: Literal["plain", "labelled"] = "plain"
     """how a tree's constituents open: ( or (NP; they close with )NP in any case"""
     slots: Slots = "plain"
@@ -111,7 +120,7 @@ class PrepareConfig(Settings):
         if self.task == "translation" and "trees" in given_kinds:
             yield "trees are for parsing; give --task parsing"
         if self.task == "parsing" and (given_kinds - {"trees"} or self.builtin):
-            yield "task = parsing reads trees, which hold their sentences; give --trees, --dev-trees, --test-trees only"
+            yield "task = parsing reads trees, which hold their sentences; give --trees, --dev-trees and so on only"
         if self.task == "parsing" and self.subwords.joint:
             yield "task = parsing has words on one side and brackets on the other; use --no-subwords.joint"
         if self.task == "parsing" and self.clean.leak == "side":
@@ -155,18 +164,22 @@ class Inputs:
     dev: tuple[Input, ...]
     test: tuple[Input, ...]
     checksums: dict[str, dict[str, Any]]
+    watch: tuple[Input, ...] = ()
 
     def describe(self, config: PrepareConfig) -> dict[str, Any]:
         """All that the data set is a function of: settings and the files' contents, not their places."""
         settings = to_dict(config)
         for name in ("workers", *(f"{role}{kind}" for role in ROLES for kind in KINDS)):
             del settings[name]
+        roles = ("train", "dev", "test", "watch") if self.watch else ("train", "dev", "test")
         if self.train[0].format != "trees":
             del settings["task"], settings["openings"], settings["slots"], settings["constituents"], settings["joined"]
         contents = {
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
-            for role in ("train", "dev", "test")
+            for role in roles
         }
+        if not settings["subwords"]["extend"]:
+            del settings["subwords"]["extend"]  # data sets made before there was such a thing are still up to date
         if (reused := settings["subwords"].pop("reuse")) is not None:
             paths = find_subwords(Path(reused))
             contents["subwords"] = [[describe_file(path)["sha256"] for path in paths.values()]]
@@ -186,7 +199,7 @@ def find_inputs(config: PrepareConfig) -> Inputs:
         if config.dev_split:
             dev = ()
         return Inputs(train, dev, test, _checksum_builtin([*train, *dev, *test]))
-    train, dev, test = (_pair_up(config, role) for role in ROLES)
+    train, dev, test, watch = (_pair_up(config, role) for role in ROLES)
     if not train and config.task == "parsing":
         raise DataError("no trees to train on are given; use --trees FILE")
     if not dev and not config.dev_split and config.task == "parsing":
@@ -195,7 +208,17 @@ def find_inputs(config: PrepareConfig) -> Inputs:
         raise DataError("no training text is given; use --source and --target, --pairs, or --builtin numbers")
     if not dev and not config.dev_split:
         raise DataError("no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split 2000")
-    return Inputs(train, dev, test, _check_files([*train, *dev, *test]))
+    name_watched(watch)
+    return Inputs(train, dev, test, _check_files([*train, *dev, *test, *watch]), watch)
+
+
+def name_watched(inputs: tuple[Input, ...]) -> list[str]:
+    """The names of the sets that are watched: those of their files up to the first dot, which must tell them apart."""
+    names = [re.sub(r"[^\w-]", "-", given.files[0].name.split(".")[0]) for given in inputs]
+    for name, given in zip(names, inputs):
+        if names.count(name) > 1 or name in ("", "train", "dev"):
+            raise DataError(f"{given.files[0]}: a watched set is named by its file, and {name!r} is taken; rename it")
+    return names
 
 
 def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:

@@ -73,7 +73,7 @@ def _starting_workers() -> Iterator[None]:
     finally:
         sys.modules["__main__"] = main
         if here:
-            signal.signal(signal.SIGINT, handler)
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)  # none: it was not Python's
         if before is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if asked and callable(handler):

@@ -19,12 +19,13 @@ from transduce.strict import literal, to_dict
 from transduce.text import shards
 from transduce.text.clean import CleanConfig, Example, HeldOut, Languages
 from transduce.text.corpus import Block, Input, Problem, read_blocks, read_sample
-from transduce.text.inputs import Inputs, PrepareConfig, find_inputs
+from transduce.text.extend import count_words, extend
+from transduce.text.inputs import Inputs, PrepareConfig, find_inputs, name_watched
 from transduce.text.language import Language
 from transduce.text.parallel import parallel_map, usable_cores
 from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
-from transduce.text.shards import SIDES, DataSet, Side, SplitWriter
+from transduce.text.shards import SIDES, WATCH, DataSet, Side, SplitWriter
 from transduce.text.spool import CleanTask, EncodeTask, Spool
 from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn, learn_symbols
 from transduce.text.trees import choose_symbols
@@ -108,23 +109,29 @@ class _Preparation:
         config, inputs = self.config, self.inputs
         with self.dropped or nullcontext():
             held_out = HeldOut()
-            quiet = Report.begin(inputs.dev + inputs.test, config.seed)
+            quiet = Report.begin(inputs.dev + inputs.test + inputs.watch, config.seed)
             dev = self.clean("reading dev", inputs.dev, _only_normalise(config.clean), held_out, quiet)
             test = self.clean("reading test", inputs.test, _only_normalise(config.clean), held_out, quiet)
-            for spool in (dev, test):
+            watched = {
+                f"{WATCH}{name}": self.clean(
+                    f"reading {WATCH}{name}", (given,), _only_normalise(config.clean), held_out, quiet
+                )
+                for name, given in zip(name_watched(inputs.watch), inputs.watch)
+            }
+            for spool in (dev, test, *watched.values()):
                 held_out.add_rows(spool.rows)
             train = self.clean("cleaning", inputs.train, config.clean, held_out, self.report)
             selection = select(train.rows, config.clean, config.dev_split or 0, config.seed)
-            self.check_enough(selection, dev)
+            self.check_enough(selection, dev, *watched.values())
             models = self.learn_subwords(train, selection.verdicts)
-            manifest = self.encode(train, dev, selection, models)
+            manifest = self.encode(train, {"dev": dev, **watched}, selection, models)
         self.report.finish(selection, manifest["splits"])
         disk.write_json(self.folder / "report.json", self.report.to_dict())
         extra = {"report.json", *manifest["subwords"].values()}
         if self.dropped:
             disk.sync_file(self.folder / "dropped.tsv.gz")
             extra.add("dropped.tsv.gz")
-        for spool in (train, dev, test):
+        for spool in (train, dev, test, *watched.values()):
             spool.path.unlink(missing_ok=True)
         manifest["files"] = {name: disk.describe_file(self.folder / name) for name in sorted(extra)}
         return manifest
@@ -169,9 +176,10 @@ class _Preparation:
         spool.rows = np.concatenate(rows)
         return spool
 
-    def check_enough(self, selection: Selection, dev: Spool) -> None:
-        if dev.inputs and not len(dev.rows):
-            raise DataError(f"{dev.inputs[0].files[0]}: no pair of the dev set has text on both sides")
+    def check_enough(self, selection: Selection, *held: Spool) -> None:
+        for spool in held:
+            if spool.inputs and not len(spool.rows):
+                raise DataError(f"{spool.inputs[0].files[0]}: no pair of the dev set has text on both sides")
         if (selection.verdicts == KEPT).any():
             return
         if clean := int((selection.verdicts == DEV).sum()):
@@ -184,19 +192,9 @@ class _Preparation:
         """Learn from a sample of the kept pairs in which inputs count by their weights; or take those of another."""
         config = self.config.subwords
         if config.reuse:
-            paths = find_subwords(config.reuse)
-            source = Subwords.load(paths["source"])
-            return {
-                "source": source,
-                "target": source if len({*paths.values()}) == 1 else Subwords.load(paths["target"]),
-            }
-        kept = np.flatnonzero(verdicts == KEPT)
-        if len(kept) > config.sample:
-            # Weighted sampling without replacement (Efraimidis and Spirakis 2006): the first to arrive win.
-            arrival = np.random.default_rng(self.config.seed).exponential(size=len(kept)) / train.weights()[kept]
-            kept = kept[np.argpartition(arrival, config.sample)[: config.sample]]
-        chosen = np.zeros(len(verdicts), bool)
-        chosen[kept] = True
+            return self.reuse_subwords(config.reuse, train, verdicts)
+        chosen = self.sample(train, verdicts)
+        kept = int(chosen.sum())
         models: dict[Side, Subwords] = {}
         groups: Iterable[tuple[Side, ...]] = [SIDES] if config.joint else [("source",), ("target",)]
         if self.config.task == "parsing":
@@ -205,14 +203,46 @@ class _Preparation:
             models["target"] = Subwords(learn_symbols(choose_symbols(symbols, config.size)))
         for sides in groups:
             name = "learning" if config.joint else f"learning {sides[0]}"
-            if len(kept) >= LONG_LEARNING:
+            if kept >= LONG_LEARNING:
                 _say(f"{name} {config.size:,} subwords; once the pairs are read, SentencePiece shows no progress")
-            with show_progress(name, len(kept), "pairs") as progress:
+            with show_progress(name, kept, "pairs") as progress:
                 model = Subwords(_learn(train.lines(chosen, sides, progress.update), config))
             models.update(dict.fromkeys(sides, model))
         return models
 
-    def encode(self, train: Spool, dev: Spool, selection: Selection, models: dict[Side, Subwords]) -> dict[str, Any]:
+    def sample(self, train: Spool, verdicts: np.ndarray) -> np.ndarray:
+        """Which pairs subwords are learned from."""
+        most = self.config.subwords.sample
+        kept = np.flatnonzero(verdicts == KEPT)
+        if len(kept) > most:
+            # Weighted sampling without replacement (Efraimidis and Spirakis 2006): the first to arrive win.
+            arrival = np.random.default_rng(self.config.seed).exponential(size=len(kept)) / train.weights()[kept]
+            kept = kept[np.argpartition(arrival, most)[:most]]
+        chosen = np.zeros(len(verdicts), bool)
+        chosen[kept] = True
+        return chosen
+
+    def reuse_subwords(self, origin: Path, train: Spool, verdicts: np.ndarray) -> dict[Side, Subwords]:
+        """The subwords of another data set or model; extended, if that is asked for."""
+        paths, config = find_subwords(origin), self.config.subwords
+        source = Subwords.load(paths["source"])
+        target = source if len({*paths.values()}) == 1 else Subwords.load(paths["target"])
+        old: dict[Side, Subwords] = {"source": source, "target": target}
+        if not config.extend and not config.symbols:
+            return old
+        chosen = self.sample(train, verdicts)
+        words: dict[Side, Counter[str]] = {side: count_words(train.lines(chosen, (side,))) for side in SIDES}
+        models = extend(old, words, config.extend, config.symbols)
+        for side in ("target",) if source.numbers_like(target) else SIDES:
+            known = len(old[side])
+            new = models[side].pieces(range(known, len(models[side])))
+            shown = f": {' '.join(new[:8])}{' …' if len(new) > 8 else ''}" if new else ""
+            _say(f"{len(new):,} new subwords behind the {known:,} of {origin}{shown}")
+        return models
+
+    def encode(
+        self, train: Spool, held: dict[str, Spool], selection: Selection, models: dict[Side, Subwords]
+    ) -> dict[str, Any]:
         """Pass two: lines of the spool in, shards out."""
         names: dict[Side, str] = {
             side: "subwords.model" if models["source"] is models["target"] else f"{side}.model" for side in SIDES
@@ -223,13 +253,13 @@ class _Preparation:
         ranges = [[0, 0] for _ in train.inputs]
         with ExitStack() as stack:
             writers = {
-                split: stack.enter_context(SplitWriter(self.folder, split, vocabularies)) for split in ("train", "dev")
+                split: stack.enter_context(SplitWriter(self.folder, split, vocabularies)) for split in ("train", *held)
             }
-            for spool, verdicts, limit in (
-                (train, selection.verdicts, self.config.clean.tokens),
-                (dev, np.full(len(dev.rows), DEV, np.uint8), None),
-            ):
-                self.encode_spool(spool, verdicts, limit, models, writers, ranges)
+            self.encode_spool(train, selection.verdicts, self.config.clean.tokens, models, writers, ranges)
+            for split, spool in held.items():
+                verdicts = np.full(len(spool.rows), DEV, np.uint8)
+                into = {"train": writers["train"], "dev": writers[split]}
+                self.encode_spool(spool, verdicts, None, models, into, ranges)
             splits = {split: writer.close() for split, writer in writers.items()}
         if not splits["train"]["pairs"]:
             raise _nothing_left(self.report.total_dropped())

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from transduce.disk import LOCK, describe_file, lock, sync_folder, write_json
+from transduce.disk import LOCK, describe_file, lock, move, sync_folder, write_json
 from transduce.errors import DataError
 from transduce.text.corpus import find_language
 from transduce.text.subwords import Subwords, ragged_indices
@@ -30,6 +30,7 @@ SHARD_PAIRS = 1_000_000
 HEADER = 128  # bytes of a .npy header for any one-dimensional array
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
+WATCH = "watch-"  # and a name: a split that is scored while a model trains, and decides nothing
 MANIFEST_KEYS = {"format", "fingerprint", "made_from", "inputs", "subwords", "splits", "files", "parts"}
 _BUSY = "another prepare is writing this data set; wait for it to end"
 _OWN_NAME = re.compile(r"\..*|manifest\.json(\.new)?|parts-\d+")
@@ -142,10 +143,10 @@ def commit(out: Path, partial: Path, manifest: dict[str, Any]) -> None:
     number = 1 + max((int(old.name[6:]) for old in out.glob("parts-*") if _OWN_NAME.fullmatch(old.name)), default=0)
     parts = out / f"parts-{number}"
     sync_folder(partial)
-    partial.rename(parts)
+    move(partial, parts)
     sync_folder(out)
     write_json(out / "manifest.json.new", {**manifest, "parts": parts.name})
-    os.replace(out / "manifest.json.new", out / "manifest.json")
+    move(out / "manifest.json.new", out / "manifest.json")
     with suppress(OSError):  # from here on this is the data set, synced or not
         sync_folder(out)
 
@@ -285,6 +286,11 @@ class DataSet:
     def dev(self) -> Split:
         """The pairs held out for validation."""
         return self.splits["dev"]
+
+    @property
+    def watched(self) -> list[str]:
+        """The splits that are watched besides the dev set."""
+        return [name for name in self.splits if name.startswith(WATCH)]
 
     @cached_property
     def subwords(self) -> dict[Side, Subwords]:

@@ -50,6 +50,8 @@ class SubwordsConfig(Settings):
     """most pairs to learn from"""
     reuse: Path | None = None
     """learn none, but use those of another data set, run or model, or a SentencePiece .model file (for train --from)"""
+    extend: int = 0
+    """with reuse: learn at most so many new subwords from this text and put them behind the old ones"""
 
     def problems(self) -> Iterator[str]:
         """Values that cannot be meant."""
@@ -57,6 +59,10 @@ class SubwordsConfig(Settings):
             yield f"subwords.size = {self.size} is too small; the 256 bytes and a few letters need 270"
         if not 0.9 <= self.coverage <= 1.0:
             yield f"subwords.coverage = {self.coverage} is not between 0.9 and 1"
+        if self.extend < 0:
+            yield f"subwords.extend = {self.extend} is negative"
+        if self.extend and self.reuse is None:
+            yield f"subwords.extend = {self.extend} has nothing to extend; name a run or a model with --subwords.reuse"
         if self.sample < 1:
             yield f"subwords.sample = {self.sample} is not positive"
         for symbol in self.symbols:
@@ -213,6 +219,10 @@ class Subwords:
         """The subwords of token ids, as a person can read them."""
         return [self.processor.id_to_piece(int(token)).replace(HIDDEN, "") for token in tokens]
 
+    def splits_into(self, token: int) -> bool:
+        """Whether a text can be split into this subword: some are there only for their numbers."""
+        return not self.processor.is_unused(token) and HIDDEN not in self.processor.id_to_piece(token)
+
     def find_tag(self, text: str) -> str:
         """The tag that a text begins with and that this model knows as one subword, such as >>de<<; or nothing."""
         found = _TAG.match(text)
@@ -222,6 +232,10 @@ class Subwords:
     def numbers_like(self, other: "Subwords") -> bool:
         """Whether another model has the same subwords with the same numbers, however it splits a text into them."""
         return other is self or self.pieces(range(len(self))) == other.pieces(range(len(other)))
+
+    def extends(self, other: "Subwords") -> bool:
+        """Whether these are another's subwords with their numbers, and perhaps more behind them."""
+        return other is self or self.pieces(range(min(len(self), len(other)))) == other.pieces(range(len(other)))
 
     def encode_piece(self, piece: str) -> list[int]:
         """The token ids of a subword of another model, with its space before it if it has one."""

@@ -1,8 +1,9 @@
-"""The mean of several checkpoints (section 6.1)."""
+"""The mean of several checkpoints (section 6.1), or of a model and what fine-tuning has made of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -10,19 +11,25 @@ from transduce import strict
 from transduce.config import Config
 from transduce.errors import DataError, UsageError
 from transduce.model import saved
+from transduce.model.transformer import Transformer
 from transduce.training.checkpoint import Checkpoints
+from transduce.training.warm import warm_start
 
 
 def mean_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the models' weights, summed in float64."""
+    return _mean(map(saved.read_weights, folders), folders, [1.0] * len(folders))
+
+
+def _mean(found: Iterable[Mapping[str, Tensor]], folders: Sequence[Path], shares: Sequence[float]) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
-    for folder in folders:
-        weights = saved.read_weights(folder)
+    for weights, folder, share in zip(found, folders, shares):
         if sums and {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in sums.items()}:
             raise DataError(f"{folder}: its weights have other names or shapes than those of {folders[0]}")
         for name, weight in weights.items():
-            sums[name] = sums[name] + weight.double() if name in sums else weight.double()
-    return {name: (total / len(folders)).float() for name, total in sums.items()}
+            part = weight.detach().double() * share
+            sums[name] = sums[name] + part if name in sums else part
+    return {name: (total / sum(shares)).float() for name, total in sums.items()}
 
 
 def choose_checkpoints(run: Path, *, last: int | None = None, best: int | None = None, by: str = "loss") -> list[Path]:
@@ -45,8 +52,16 @@ def choose_checkpoints(run: Path, *, last: int | None = None, best: int | None =
     return found
 
 
-def average(folders: Sequence[Path], out: Path) -> None:
-    """Write a model with the mean of the weights of others, which must share their settings and their subwords."""
+def average(folders: Sequence[Path], out: Path, shares: Sequence[float] = ()) -> None:
+    """Write a model with the mean of the weights of others, which must share their settings and their subwords.
+
+    `shares` say how much each of them counts. Where one has the others' subwords and more, new subwords of the others
+    are put together from their pieces, as for a warm start.
+    """
+    shares = shares or [1.0] * len(folders)
+    if len(shares) != len(folders) or min(shares) < 0 or not sum(shares) > 0:
+        given = " ".join(f"{share:g}" for share in shares)
+        raise UsageError(f"--shares {given}: give one number for each of the {len(folders)} models, 0 or more")
     folders = [saved.find_model(folder) for folder in folders]
     manifests = [saved.read_manifest(folder) for folder in folders]
     configs = [saved.read_config(folder) for folder in folders]
@@ -56,20 +71,47 @@ def average(folders: Sequence[Path], out: Path) -> None:
         if differences := list(_differences(config, configs[0])):
             raise DataError(f"{folder}: differs from {folders[0]} in {', '.join(differences)}; they have no mean")
     subwords = [saved.read_subwords(folder, manifest) for folder, manifest in zip(folders, manifests)]
+    most = max(range(len(folders)), key=lambda place: sum(map(len, subwords[place].values())))
     for folder, own in zip(folders, subwords):
-        if any(own[side].model != subwords[0][side].model for side in own):
-            raise DataError(f"{folder}: has other subwords than {folders[0]}; they have no mean")
-    about = {"mean_of": [str(folder) for folder in folders]}
+        if not _extends(subwords[most], own):
+            raise DataError(f"{folder}: has other subwords than {folders[most]}; they have no mean")
+    about: dict[str, Any] = {"mean_of": [str(folder) for folder in folders]}
+    if len({*shares}) > 1:
+        about["shares"] = [share / sum(shares) for share in shares]
     about |= {
-        name: manifests[0]["about"][name]
+        name: manifests[most]["about"][name]
         for name in ("unicode", "languages", "trained_on")
-        if name in manifests[0]["about"]
+        if name in manifests[most]["about"]
     }
-    saved.save_model(out, configs[-1], mean_weights(folders), subwords[0], about)
+    config = replace(configs[-1], model=replace(configs[-1].model, **_vocabularies(configs[most])))
+    weights = (_widen(folder, own, subwords[most], config) for folder, own in zip(folders, subwords))
+    saved.save_model(out, config, _mean(weights, folders, shares), subwords[most], about)
+
+
+def _extends(subwords: saved.Vocabularies, others: saved.Vocabularies) -> bool:
+    """Whether each side splits as the other does, or has its subwords and more."""
+    return all(
+        own.model == others[side].model or (len(own) > len(others[side]) and own.extends(others[side]))
+        for side, own in subwords.items()
+    )
+
+
+def _widen(folder: Path, own: saved.Vocabularies, wanted: saved.Vocabularies, config: Config) -> Mapping[str, Tensor]:
+    """A model's weights with rows for the subwords that it lacks."""
+    if all(len(own[side]) == len(subwords) for side, subwords in wanted.items()):
+        return saved.read_weights(folder)
+    model = Transformer(config.model)
+    warm_start(model, wanted, saved.load_model(folder))
+    return dict(model.named_parameters())
+
+
+def _vocabularies(config: Config) -> dict[str, int | None]:
+    return {"vocabulary": config.model.vocabulary, "source_vocabulary": config.model.source_vocabulary}
 
 
 def _differences(config: Config, other: Config) -> list[str]:
-    # Dropout leaves no mark on the weights' shapes.
-    plain = [replace(c.model, dropout=0.0, attention_dropout=0.0, feed_forward_dropout=0.0) for c in (config, other)]
+    # Dropout leaves no mark on the weights' shapes; subwords are compared by what they are.
+    same: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "feed_forward_dropout": 0.0}
+    plain = [replace(c.model, **same, **_vocabularies(other)) for c in (config, other)]
     ours, theirs = map(strict.to_dict, plain)
     return [f"model.{name} ({ours[name]}, not {theirs[name]})" for name in ours if ours[name] != theirs[name]]

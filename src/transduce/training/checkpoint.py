@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from transduce.config import Config, TrainingConfig
-from transduce.disk import describe_file, sync_folder
+from transduce.disk import describe_file, move, sync_folder
 from transduce.errors import DataError
 from transduce.model import saved
 from transduce.model.transformer import Transformer
@@ -160,7 +160,7 @@ class Checkpoints:
         for damaged in self.all()[self.all().index(folder) + 1 :]:
             hidden = self.folder / f".old-{damaged.name}-damaged"
             shutil.rmtree(hidden, ignore_errors=True)
-            damaged.rename(hidden)
+            move(damaged, hidden)
 
 
 def rank_score(dev: Mapping[str, Any], by: str) -> float:

@@ -1,7 +1,6 @@
 """The learning curve of a run as one HTML page: drawn as SVG, without scripts, with nothing from elsewhere."""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 from transduce.training.metrics import DevMetrics, TrainMetrics
 
 MOST_POINTS = 400
@@ -18,12 +17,13 @@ WIDTH, TALL, LOW = 640, 320, 190
 LEFT, RIGHT, TOP, BOTTOM = 72, 52, 26, 34
 NOISE = 0.01  # of the axis: a line rougher than this gets a smooth one above it
 SMOOTHED = 8  # neighbours on either side
+WATCH_COLOURS = 3  # of sets that are watched besides the dev set
 
 STYLE = """
 :root { --back: #fff; --text: #1c2430; --quiet: #66707e; --grid: #e6e9ee; --train: #2f6fdb; --dev: #d9730d;
-  --average: #2a8f5b; }
+  --average: #2a8f5b; --watch0: #8a4fd0; --watch1: #0f8a9d; --watch2: #b03a6c; }
 @media (prefers-color-scheme: dark) { :root { --back: #14171c; --text: #e4e8ee; --quiet: #949eac; --grid: #2a303a;
-  --train: #74a9ff; --dev: #ffab57; --average: #62cf97; } }
+  --train: #74a9ff; --dev: #ffab57; --average: #62cf97; --watch0: #c49bff; --watch1: #5fd0e2; --watch2: #ff8fbd; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 24px 16px 48px; max-width: 760px; background: var(--back); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
@@ -40,6 +40,7 @@ figcaption p { margin: 0; color: var(--quiet); font-size: 13px; overflow-wrap: a
 .key::before { content: ""; display: inline-block; width: 16px; margin-right: 6px; vertical-align: 4px;
   border-top: 2.5px solid var(--colour); }
 .train { --colour: var(--train); } .dev { --colour: var(--dev); } .average { --colour: var(--average); }
+.watch0 { --colour: var(--watch0); } .watch1 { --colour: var(--watch1); } .watch2 { --colour: var(--watch2); }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { fill: var(--quiet); font-size: 12px; font-variant-numeric: tabular-nums; }
 svg .label { fill: var(--colour); font-weight: 600; paint-order: stroke; stroke: var(--back); stroke-width: 4px; }
@@ -138,7 +139,7 @@ def write_curve(
 """
     new = path.with_name(path.name + ".new")
     write_synced(new, page.encode("utf-8", "replace"))  # a file's name in the title need not be Unicode
-    os.replace(new, path)
+    move(new, path)
 
 
 def _train_line(train: list[TrainMetrics], field: str) -> _Line:
@@ -146,10 +147,14 @@ def _train_line(train: list[TrainMetrics], field: str) -> _Line:
 
 
 def _dev_lines(dev: list[DevMetrics], field: str, decimals: int) -> list[_Line]:
-    """The scores of the current weights and those of averaged ones, as far as there are any."""
+    """The scores of the current weights and those of averaged ones, on each set, as far as there are any."""
     lines: list[_Line] = []
-    for kind, name in (("dev", "dev"), ("average", "dev, averaged weights")):
-        here = [metrics for metrics in dev if (metrics.weights == "average") == (kind == "average")]
+    sets = dict.fromkeys((metrics.name, metrics.weights == "average") for metrics in dev)
+    watched = [name for name in dict.fromkeys(name for name, _ in sets) if name != "dev"]
+    for of, averaged in sorted(sets, key=lambda one: (one[0] != "dev", one)):
+        name = f"{of}, averaged weights" if averaged else of
+        kind = f"watch{watched.index(of) % WATCH_COLOURS}" if of != "dev" else "average" if averaged else "dev"
+        here = [metrics for metrics in dev if (metrics.name, metrics.weights == "average") == (of, averaged)]
         here = [metrics for metrics in here if _is_number(getattr(metrics, field))]
         best = [(i, f"best {getattr(here[i], field):.{decimals}f}") for i in range(len(here)) if here[i].best]
         if here:

@@ -34,7 +34,8 @@ class EventFile:
     def write(self, metrics: TrainMetrics | DevMetrics) -> None:
         """Append one event with all scalars that are known."""
         kind = "train" if isinstance(metrics, TrainMetrics) else "dev"
-        values = {f"{kind}/{name}": getattr(metrics, name) for name in TAGS[kind]}
+        group = "train" if isinstance(metrics, TrainMetrics) else metrics.name
+        values = {f"{group}/{name}": getattr(metrics, name) for name in TAGS[kind]}
         summary = b"".join(
             _chunk(1, _chunk(1, tag.encode()) + _single(2, value)) for tag, value in values.items() if value is not None
         )

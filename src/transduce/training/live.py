@@ -177,7 +177,7 @@ def _describe_dev(metrics: DevMetrics, seconds: float) -> str:
     losses = f"loss {_format(metrics.loss, 3)}, plain {_format(metrics.plain, 3)}"
     best = " (best so far)" if metrics.best else ""
     scores = f"{losses}, perplexity {_format(metrics.perplexity)}{metrics.search_score}{best}"
-    return f"dev at step {metrics.step:,}{average}: {scores}, took {format_seconds(seconds)}"
+    return f"{metrics.name} at step {metrics.step:,}{average}: {scores}, took {format_seconds(seconds)}"
 
 
 def _format(value: float, decimals: int = 2) -> str:

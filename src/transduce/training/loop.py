@@ -6,6 +6,7 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ from transduce.training.meter import Meter, Seen
 from transduce.training.metrics import DevMetrics, MetricsFile
 from transduce.training.stopping import Limits, Signals, describe_signal
 from transduce.training.validate import DevScores, Validator
+
+Scores = dict[str, Any]  # DevScores, as JSON has them
 
 
 @dataclass
@@ -225,34 +228,19 @@ def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
     Who interrupts a run may not wait long, so then it is saved without being validated.
     """
     state, training = run.state, run.config.training
-    begin = time.monotonic()
-    scores = None
-    if not interrupted:
-        weights = state.weights() if state.average or training.sharded else None
-        scores = run.processes.share(score(run, weights) if run.processes.first else None)
-    better = scores is not None and (state.best is None or rank_score(asdict(scores), training.best_by) < state.best)
-    if scores is not None:
-        state.without_best = 0 if better else state.without_best + 1
-        if better:
-            state.best, state.best_step = rank_score(asdict(scores), training.best_by), state.step
-        metrics = DevMetrics(
-            step=state.step,
-            **asdict(scores),
-            seconds=state.seconds,
-            best=better,
-            weights="average" if state.average else "current",
-        )
-        for file in run.files:
-            file.write(metrics)
-        run.live.dev(metrics, time.monotonic() - begin)
+    scores = {} if interrupted else validate(run)
+    dev = scores.get("dev")
+    better = state.best_step == state.step and dev is not None
     state.seconds = run.earlier + time.monotonic() - run.begin
     about = {
-        "dev": scores and asdict(scores),
+        "dev": dev,
         "best": better,
         "interrupted": interrupted,
         "data": {name: run.data.manifest[name] for name in ("fingerprint", "made_from")},
         **run.data.describe(),
     }
+    if watched := {name: scores[name] for name in run.data.watched if name in scores}:
+        about["watched"] = watched
     try:
         run.checkpoints.save(state, run.config, run.data.subwords, about, run.processes.rank)
         if run.processes.first:
@@ -270,14 +258,48 @@ def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
     run.meter.restart()
 
 
-def score(run: Run, weights: dict[str, Tensor] | None) -> DevScores | None:
-    """Dev scores of the present weights, or of those given."""
+def validate(run: Run, *, counts: bool = True) -> dict[str, Scores]:
+    """Score the present weights on the dev set and on those that are watched, show and keep it; all processes call.
+
+    What the dev set says counts for what is best, except of weights that the run has only begun with.
+    """
+    state, training = run.state, run.config.training
+    weights = state.weights() if state.average or training.sharded else None
+    found: dict[str, Scores] = {}
+    for split in ("dev", *run.data.watched):
+        begin = time.monotonic()
+        scores = run.processes.share(score(run, weights, split) if run.processes.first else None)
+        if scores is None:
+            continue
+        found[split] = asdict(scores)
+        rank = rank_score(found[split], training.best_by)
+        better = counts and split == "dev" and (state.best is None or rank < state.best)
+        if counts and split == "dev":
+            state.without_best = 0 if better else state.without_best + 1
+        if better:
+            state.best, state.best_step = rank, state.step
+        metrics = DevMetrics(
+            step=state.step,
+            **found[split],
+            seconds=state.seconds,
+            best=better,
+            weights="average" if state.average else "current",
+            name=split,
+        )
+        for file in run.files:
+            file.write(metrics)
+        run.live.dev(metrics, time.monotonic() - begin)
+    return found
+
+
+def score(run: Run, weights: dict[str, Tensor] | None, split: str = "dev") -> DevScores | None:
+    """Scores on a dev set of the present weights, or of those given."""
     model = run.state.model
     if weights is not None:
         model = Transformer(run.config.model).to(run.processes.device)
         for name, weight in model.named_parameters():
             put(weight, weights[name])
-    return run.validator(model)
+    return run.validator(model, split)
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

@@ -2,14 +2,13 @@
 
 import json
 import math
-import os
 import sys
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from transduce.disk import write_synced
+from transduce.disk import move, write_synced
 from transduce.errors import DataError
 from transduce.strict import to_dict
 
@@ -73,6 +72,8 @@ class DevMetrics:
     """Labelled F1 of greedy trees; None where it was not measured."""
     weights: str = "current"
     """Which weights were measured: `current`, or `average` for their moving average."""
+    name: str = "dev"
+    """The set that was measured on: `dev`, or one that is only watched."""
 
     @property
     def perplexity(self) -> float:
@@ -126,7 +127,7 @@ class MetricsFile:
             kept = [line for line in path.read_bytes().splitlines() if _step(line) <= after]
         new = path.with_name(path.name + ".new")
         write_synced(new, b"".join(line + b"\n" for line in kept))
-        os.replace(new, path)
+        move(new, path)
         self.journal = Journal(path)
 
     def write(self, metrics: TrainMetrics | DevMetrics) -> None:
@@ -146,8 +147,8 @@ class _LineError(ValueError):
     """A line is JSON, but not what was written."""
 
 
-def read_metrics(path: Path) -> tuple[list[TrainMetrics], list[DevMetrics]]:
-    """Read metrics.jsonl; numbers that were not finite come back as nan."""
+def read_metrics(path: Path, name: str | None = "dev") -> tuple[list[TrainMetrics], list[DevMetrics]]:
+    """Read metrics.jsonl: training, and one dev set or all; numbers that were not finite come back as nan."""
     train: list[TrainMetrics] = []
     dev: list[DevMetrics] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -163,7 +164,7 @@ def read_metrics(path: Path) -> tuple[list[TrainMetrics], list[DevMetrics]]:
         except ValueError as error:
             problem = error if isinstance(error, _LineError) else "it is not JSON"
             raise DataError(f"{path}: line {number} is damaged: {problem}; remove it") from None
-    return train, dev
+    return train, [metrics for metrics in dev if name in (None, metrics.name)]
 
 
 def _read(cls: type[T], values: dict[str, Any]) -> T:

@@ -28,7 +28,7 @@ from transduce.training.distributed import Processes, join_processes
 from transduce.training.events import EventFile
 from transduce.training.hardware import captures, peak_rate, uses_bf16
 from transduce.training.live import Live, format_count, show_training
-from transduce.training.loop import Run, score, train
+from transduce.training.loop import Run, score, train, validate
 from transduce.training.loss import Objective
 from transduce.training.meter import Meter
 from transduce.training.metrics import DevMetrics, MetricsFile, TrainMetrics, read_metrics
@@ -94,6 +94,8 @@ def run_training(request: Request) -> Outcome:
         with _set_up(request, config, data, checkpoint, processes) as run:
             for problem in problems:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
+            if request.start and checkpoint is None:
+                validate(run, counts=False)  # what there is to win or to lose
             reason = train(run)
         return _finish(run, reason)
 
@@ -236,7 +238,7 @@ def _set_up(
         carried = warm_start(model, data.subwords, saved.load_model(request.start))
         notes.append(
             f"began with the weights of {request.start}: {carried.kept:,} subwords kept, {carried.composed:,} put "
-            f"together from their pieces, {carried.fresh:,} new"
+            f"together from their pieces, {carried.fresh:,} unknown to it"
         )
     model.to(processes.device)
     frozen = freeze(model, training.freeze)
@@ -324,7 +326,7 @@ def _finish(run: Run, reason: str) -> Outcome:
             summary.append(("go on", "the same command with --resume"))
         else:
             summary += _choose_model(run)
-        train_metrics, dev_metrics = read_metrics(out / METRICS)
+        train_metrics, dev_metrics = read_metrics(out / METRICS, name=None)
         write_json(out / "summary.json", dict(summary))
         write_curve(out / CURVE, train_metrics, dev_metrics, out.name, summary)
     except OSError as error:
@@ -365,7 +367,13 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
         raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
     _, name, folders, dev = min(candidates, key=lambda candidate: candidate[0])
     about = {"made_from": [folder.name for folder in folders], "what": name, "dev": dev, **run.data.describe()}
-    saved.save_model(run.folder / MODEL, run.config, mean_weights(folders), run.data.subwords, about)
+    weights = mean_weights(folders)
+    for split in run.data.watched:
+        if found := score(run, weights, split):
+            about.setdefault("watched", {})[split] = asdict(found)
+            metrics = DevMetrics(step=0, seconds=0, best=False, **asdict(found))
+            lines.append((split, f"perplexity {metrics.perplexity:.3f}{metrics.search_score} of {name}"))
+    saved.save_model(run.folder / MODEL, run.config, weights, run.data.subwords, about)
     return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
 
 

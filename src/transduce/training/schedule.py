@@ -1,4 +1,4 @@
-"""The learning rate (section 5.3, equation 3), and two other ways to let it fall."""
+"""The learning rate (section 5.3, equation 3), and other ways to let it fall, or not."""
 
 import math
 
@@ -14,6 +14,8 @@ def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
     peak = config.peak_rate or (d_model * config.warmup_steps) ** -0.5
     if step < config.warmup_steps:
         return peak * step / config.warmup_steps
+    if config.schedule == "constant":
+        return peak
     if config.schedule == "inverse-sqrt":
         return peak * (config.warmup_steps / step) ** 0.5
     # From 0 at the peak to 1 where the rate is 0: one step after the last, so that the last one counts too.

@@ -3,6 +3,7 @@
 import math
 import re
 import signal
+import threading
 import time
 from dataclasses import dataclass, field
 from types import FrameType
@@ -72,8 +73,11 @@ class Signals:
     asked: signal.Signals | None = None
 
     def __enter__(self) -> "Signals":
-        names = ("SIGTERM", "SIGINT", "SIGUSR1")  # from Slurm and spot machines, the keyboard, Slurm's --signal=USR1
+        # From Slurm and spot machines, the keyboard, Slurm's --signal=USR1, and Ctrl-Break, which Windows alone has.
+        names = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGBREAK")
         found = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        if threading.current_thread() is not threading.main_thread():
+            found = []  # signals come to the main thread, and what runs there answers them
         self._before: dict[Any, Any] = {number: signal.signal(number, self._remember) for number in found}
         return self
 
@@ -84,4 +88,4 @@ class Signals:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # none: it was not Python's

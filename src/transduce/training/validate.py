@@ -17,7 +17,7 @@ from transduce.model.transformer import Transformer
 from transduce.scoring.bleu import corpus_bleu
 from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.text.batches import Batches
-from transduce.text.shards import SIDES, DataSet
+from transduce.text.shards import SIDES, DataSet, Split
 from transduce.text.trees import Tree, TreeError, escape_word, from_sequence
 from transduce.training.loss import Objective
 
@@ -36,25 +36,25 @@ class DevScores:
 
 
 class Validator:
-    """Scores models of a run on its dev set. On a GPU what was captured for one search is kept for the next."""
+    """Scores models of a run on its dev sets. On a GPU what was captured for one search is kept for the next."""
 
     def __init__(self, data: DataSet, config: Config, autocast: AbstractContextManager[object]):
         self.data, self.config, self.autocast = data, config, autocast
         self._own: Transformer | None = None
         self._engine: Engine | None = None
 
-    def __call__(self, model: Transformer) -> DevScores | None:
-        """Score a model; nothing if the data set has no dev set."""
-        if "dev" not in self.data.splits or self.data.dev.pairs == 0:
+    def __call__(self, model: Transformer, split: str = "dev") -> DevScores | None:
+        """Score a model on a dev set; nothing if the data set has no such set."""
+        if split not in self.data.splits or self.data.splits[split].pairs == 0:
             return None
         was_training = model.training
         model.eval()
         try:
             with torch.inference_mode(), self.autocast:
-                scores = self._losses(model)
+                scores = self._losses(model, split)
                 if self.config.training.bleu_sentences:
                     parses = self.data.manifest["config"].get("task") == "parsing"
-                    scores = self._f1(model, scores) if parses else self._bleu(model, scores)
+                    scores = self._f1(model, split, scores) if parses else self._bleu(model, split, scores)
         finally:
             model.train(was_training)
         return scores
@@ -63,36 +63,37 @@ class Validator:
         """Give back the memory that is kept for the next search."""
         self._own = self._engine = None
 
-    def _losses(self, model: Transformer) -> DevScores:
+    def _losses(self, model: Transformer, split: str) -> DevScores:
         objective = Objective(model, self.config.training.label_smoothing)
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
-        for batch in Batches(self.data, _whole_batches(self.data, self.config.batch), split="dev"):
+        whole = _whole_batches(self.data.splits[split], self.config.batch)
+        for batch in Batches(self.data, whole, split=split):
             for piece in batch.split(-(-batch.target_tokens * self.config.model.vocabulary // LOGITS)):
-                sums += objective.measure(piece.to(model.device)).double().cpu()
+                sums += objective.measure(piece.to(model.device)).cpu().double()  # a device need not have float64
                 tokens += piece.target_tokens
         return DevScores(*(sums / tokens).tolist())
 
-    def _bleu(self, model: Transformer, scores: DevScores) -> DevScores:
-        data = self.data
-        pairs = range(min(data.dev.pairs, self.config.training.bleu_sentences))
-        outputs = self._search(model, [Task(data.dev.tokens("source", pair)) for pair in pairs])
+    def _bleu(self, model: Transformer, split: str, scores: DevScores) -> DevScores:
+        data, held = self.data, self.data.splits[split]
+        pairs = range(min(held.pairs, self.config.training.bleu_sentences))
+        outputs = self._search(model, [Task(held.tokens("source", pair)) for pair in pairs])
         translations = [data.subwords["target"].decode(output) for output in outputs]
-        bleu, signature = corpus_bleu(translations, [data.text("dev", "target", pair) for pair in pairs])
+        bleu, signature = corpus_bleu(translations, [data.text(split, "target", pair) for pair in pairs])
         return replace(scores, bleu=bleu, signature=signature)
 
-    def _f1(self, model: Transformer, scores: DevScores) -> DevScores:
+    def _f1(self, model: Transformer, split: str, scores: DevScores) -> DevScores:
         """The labelled F1 of the greedy trees; where tags are not in the data set, words tell what is punctuation."""
-        data = self.data
+        data, held = self.data, self.data.splits[split]
         pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
         brackets = Brackets.find(pieces)
         symbols = brackets.symbols
         gold: list[Tree] = []
         tasks: list[Task] = []
-        for pair in range(min(data.dev.pairs, self.config.training.bleu_sentences)):
-            words = [escape_word(word) for word in data.text("dev", "source", pair).split()]
+        for pair in range(min(held.pairs, self.config.training.bleu_sentences)):
+            words = [escape_word(word) for word in data.text(split, "source", pair).split()]
             with suppress(TreeError):  # a label that no training tree has
-                gold.append(from_sequence([symbols[token] for token in data.dev.tokens("target", pair)[:-1]], words))
-                tasks.append(Task(data.dev.tokens("source", pair), words=brackets.find_words(words)))
+                gold.append(from_sequence([symbols[token] for token in held.tokens("target", pair)[:-1]], words))
+                tasks.append(Task(held.tokens("source", pair), words=brackets.find_words(words)))
         counts = [
             count_brackets(from_sequence([symbols[token] for token in found], tree.words()), tree)
             for found, tree in zip(self._search(model, tasks, pieces), gold)
@@ -122,9 +123,9 @@ class Validator:
         return self._engine
 
 
-def _whole_batches(data: DataSet, config: BatchConfig) -> BatchConfig:
+def _whole_batches(split: Split, config: BatchConfig) -> BatchConfig:
     """Batches in one part, and large enough for the longest sentence: the loss does not depend on how it is batched."""
-    longest = {side: int(data.dev.lengths(side).max()) for side in SIDES}
+    longest = {side: int(split.lengths(side).max()) for side in SIDES}
     return replace(
         config,
         source_tokens=max(config.source_tokens, longest["source"]),

@@ -11,7 +11,7 @@ from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.model.saved import Loaded, Vocabularies
 from transduce.model.transformer import Transformer
-from transduce.text.subwords import END, Subwords
+from transduce.text.subwords import END, UNKNOWN, Subwords
 
 # Which side's subwords the rows of a matrix stand for.
 _ROWS = {
@@ -24,7 +24,7 @@ _ROWS = {
 
 @dataclass(frozen=True)
 class Carried:
-    """How many subwords kept their vectors, how many were put together from others, how many begin by chance."""
+    """How many subwords kept their vectors, how many were put together from others, how many begin as the unknown."""
 
     kept: int
     composed: int
@@ -45,7 +45,7 @@ def warm_start(model: Transformer, subwords: Vocabularies, start: Loaded) -> Car
         for name, weight in own.items():
             if name in _ROWS:
                 side = _ROWS[name]
-                carried[side] = _carry_rows(weight, others[name], subwords[side], start.subwords[side])
+                carried[side] = _carry_rows(weight, others[name], _sides(subwords, start.subwords, side))
             else:
                 weight.copy_(others[name])
     counts = list(carried.values())
@@ -75,17 +75,29 @@ def _flag(name: str) -> str:
     return f"--model.{name.replace('_', '-')}"
 
 
-def _carry_rows(weight: nn.Parameter, other: Tensor, subwords: Subwords, known: Subwords) -> Carried:
-    """Fill an embedding row by row; rows of new subwords stay as drawn where nothing is known of their pieces."""
+def _sides(subwords: Vocabularies, known: Vocabularies, side: str) -> list[tuple[Subwords, Subwords]]:
+    """The subwords that rows stand for and those they are carried from; of both sides where they share the rows."""
+    other = "source" if side == "target" else "target"
+    shared = subwords[side] is not subwords[other] and subwords[side].numbers_like(subwords[other])
+    return [(subwords[name], known[name]) for name in ((side, other) if shared else (side,))]
+
+
+def _carry_rows(weight: nn.Parameter, other: Tensor, sides: list[tuple[Subwords, Subwords]]) -> Carried:
+    """Fill an embedding row by row; new subwords whose pieces were unknown begin as the unknown did."""
+    subwords, known = sides[0]
     ids = {piece: number for number, piece in enumerate(known.pieces(range(len(known))))}
     counts = {"kept": 0, "composed": 0, "fresh": 0}
     for number, piece in enumerate(subwords.pieces(range(len(subwords)))):
         if piece in ids:
             weight[number] = other[ids[piece]]
             counts["kept"] += 1
-        elif pieces := [token for token in known.encode_piece(piece) if token > END]:
+            continue
+        # Of two sides with one vocabulary the one counts whose texts are split into this subword.
+        known = next((old for new, old in sides if new.splits_into(number)), sides[0][1])
+        if pieces := [token for token in known.encode_piece(piece) if token > END]:
             weight[number] = other[pieces].mean(0)
             counts["composed"] += 1
         else:
+            weight[number] = other[UNKNOWN]
             counts["fresh"] += 1
     return Carried(**counts)

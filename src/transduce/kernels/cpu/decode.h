@@ -58,10 +58,10 @@ void Lines::decode(Worker worker, int count, const int32_t* slots, const int32_t
               sizes.rotary ? nullptr : positions.target + position * d_model, d_model,
               rows.x.at(row * rows.model_width));
     }
-    const auto [first_head, end_head] = worker.share(count * sizes.heads);
+    const Worker::Range heads = worker.share(count * sizes.heads);  // by names, clang 15 would not let a lambda see it
     const auto each_head = [&](auto attend) {
         worker.meet();
-        for (int item = first_head; item < end_head; ++item) {
+        for (int item = heads.first; item < heads.end; ++item) {
             const int place = item / sizes.heads;
             attend(slots[place], item % sizes.heads, place * beam);
         }

@@ -1,0 +1,187 @@
+"""A general English-German model is tuned to software documentation: what is won there, and what is forgotten of news.
+
+    python recipes/finetune.py DATA --out runs/finetune --from runs/general     a model that has seen no documentation
+    python recipes/finetune.py DATA --out runs/finetune                         trains one first
+    python recipes/finetune.py DATA --out runs/finetune --size tiny --every 40  on a CPU, to see that it runs
+
+DATA is laid out as for en-de.py. The documentation is LibreOffice's help (`--domain`); blocks of consecutive lines of
+it are held out as dev and test set, for neighbours resemble each other. General text is all that is not about software.
+The model is tuned four times: on documentation alone and with as much general text, with its own subwords and with new
+ones; and each model that was tuned alone is mixed half and half with the old one. newstest2013 is watched on the way.
+Given a base model, all of it takes some five minutes on an H200, most of it for reading text and for translating.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from news import DEV, TEST, checkpoint_every
+from recipe import Arguments, Found, Recipe, find_text, read_lines, run, write_lines
+
+from transduce.config import Config
+from transduce.errors import DataError
+from transduce.model.saved import find_model, read_config, read_manifest
+from transduce.presets import PRESETS, tune
+from transduce.text.subwords import SubwordsConfig
+from transduce.training.averaging import average
+
+LANGUAGES = ("en", "de")
+# What is about software: no part of general text.
+SOFTWARE = {
+    *("docs", "docs-mt", "mdn-mt", "libreoffice", "apps", "ddtp", "debian-guide", "debian-web", "learnosm", "tails"),
+    *("mozilla-web", "mozilla-legal", "opensource-guide"),
+}
+BLOCK = 100  # consecutive lines that are held out together
+GENERAL_STEPS, STEPS = 10_000, 600
+Pair = tuple[Path, Path]
+
+
+def read_pair(recipe: Recipe, data: Path, name: str) -> list[tuple[str, str]]:
+    """A corpus, as pairs of lines."""
+    paths = [find_text(data, f"{name}.{language}") for language in LANGUAGES]
+    recipe.read(*paths)
+    return list(zip(*map(read_lines, paths), strict=True))
+
+
+def write_pair(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> None:
+    """Write pairs of lines as two files."""
+    for side, language in enumerate(LANGUAGES):
+        write_lines(folder / f"{name}.{language}", [pair[side] for pair in pairs])
+
+
+def hold_out(pairs: list[tuple[str, str]], share: float = 1 / 16) -> dict[str, list[tuple[str, str]]]:
+    """Blocks of lines for test and, half as many, for dev, spread evenly; nothing is in one of them twice."""
+    blocks = [pairs[first : first + BLOCK] for first in range(0, len(pairs), BLOCK)]
+    every = round(1 / share)
+    if len(blocks) < every:
+        raise DataError(f"{len(pairs):,} pairs are too few to hold some out; {every * BLOCK:,} are wanted")
+    roles = {0: "test", every // 2: "dev"}
+    split: dict[str, list[tuple[str, str]]] = {"train": [], "dev": [], "test": []}
+    for number, block in enumerate(blocks):
+        role = roles.get(number % every, "train")
+        second = role == "dev" and number // every % 2
+        split["train" if second else role] += block
+    for role in ("dev", "test"):
+        split[role] = list({pair[0].casefold(): pair for pair in split[role]}.values())
+    return split
+
+
+def make_texts(recipe: Recipe, data: Path, domain: Sequence[str], every: int, whole: bool) -> dict[str, Pair]:
+    """All files that are used, as plain text; general text whole, or as much of it as there is documentation."""
+    folder = recipe.out / "text"
+
+    def work() -> Found:
+        names = sorted({path.name.split(".en")[0] for path in data.glob("*.en*")} - {DEV, TEST} - SOFTWARE - {*domain})
+        if not names:
+            raise DataError(f"{data}: has no general corpus whose name ends in .en")
+        texts = {name: read_pair(recipe, data, name) for name in (DEV, TEST)}
+        special = hold_out([pair for name in domain for pair in read_pair(recipe, data, name)][:: max(1, every // 10)])
+        texts |= {f"docs-{role}": pairs for role, pairs in special.items()}
+        general = [pair for name in names for pair in read_pair(recipe, data, name)[::every]]
+        texts["general-some"] = general[:: max(1, len(general) // len(special["train"]))]
+        if whole:
+            texts["general"] = general
+        for name, pairs in texts.items():
+            write_pair(folder, name, pairs)
+        return {"pairs": {name: len(pairs) for name, pairs in texts.items()}}
+
+    names = recipe.step("texts", work)["pairs"]
+    return {name: (folder / f"{name}.{LANGUAGES[0]}", folder / f"{name}.{LANGUAGES[1]}") for name in names}
+
+
+def prepare(recipe: Recipe, name: str, texts: dict[str, Pair], train: Sequence[str], dev: str, **more: Any) -> Path:
+    """A data set; whatever it is, no dev or test sentence is in its training text."""
+    sets = {"dev": [dev], "test": [TEST, "docs-test"], "watch": [({DEV, "docs-dev"} - {dev}).pop()]}
+    files = {
+        f"{role}_{kind}": tuple(texts[each][side] for each in names)
+        for role, names in sets.items()
+        for side, kind in enumerate(("source", "target"))
+    }
+    source, target = (tuple(texts[each][side] for each in train) for side in (0, 1))
+    return recipe.prepare(name, source=source, target=target, **files, **more)
+
+
+def train_general(recipe: Recipe, texts: dict[str, Pair], size: str, subwords: int) -> Path:
+    """The model that is there before."""
+    config = PRESETS[size].config
+    data = prepare(recipe, "data-general", texts, ["general"], DEV, subwords=SubwordsConfig(size=subwords))
+    if size != "tiny":
+        rate: dict[str, Any] = {"schedule": "linear", "warmup_steps": 1000, "peak_rate": 0.001, "clip": 1.0}
+        training = replace(config.training, steps=GENERAL_STEPS, average_checkpoints=1, **rate)
+        config = checkpoint_every(replace(config, training=training), 1 / 5)
+    return recipe.train("general", data, config)
+
+
+def tuned_config(model: Path) -> Config:
+    """The usual settings for tuning, with an end."""
+    config = tune(read_config(find_model(model)))
+    return replace(config, training=replace(config.training, steps=STEPS, bleu_sentences=500))
+
+
+def warn(model: Path, domain: Sequence[str]) -> list[str]:
+    """Say if the model to begin with has seen what it shall be tested on."""
+    inputs = read_manifest(find_model(model))["about"].get("trained_on", {}).get("inputs", [])
+    seen = sorted({name for name in inputs if name.split(".")[0] in domain})
+    if seen:
+        print(f"{model}: was trained on {', '.join(seen)}: the scores before are too good", file=sys.stderr)
+    return seen
+
+
+def main() -> None:
+    """Tune in four ways, translate both test sets with each model, and print the table."""
+    arguments = Arguments(__doc__, subwords=32_000)
+    arguments.add_argument("--from", dest="start", metavar="MODEL", help="the general model (default: train one)")
+    arguments.add_argument("--domain", nargs="+", default=["libreoffice"], help="corpora of the documentation")
+    arguments.add_argument("--size", choices=PRESETS, default="base", metavar="PRESET", help="of a general model")
+    arguments.add_argument("--extend", type=int, default=2000, help="new subwords (default %(default)s)")
+    arguments.add_argument("--every", type=int, default=1, help="use every so-manieth pair of general text")
+    given = arguments.parse_args()
+    recipe = Recipe(given)
+    texts = make_texts(recipe, given.data, given.domain, given.every, whole=not given.start)
+    base = Path(given.start) if given.start else train_general(recipe, texts, given.size, given.subwords)
+    seen = warn(base, given.domain)
+    models = {"before": base}
+    for kind, extend in (("kept", 0), ("extended", given.extend)):
+        subwords = SubwordsConfig(reuse=base, extend=extend)
+        for way, train in (("alone", ["docs-train"]), ("mixed", ["docs-train", "general-some"])):
+            name = f"{kind}-{way}"
+            data = prepare(recipe, f"data-{name}", texts, train, "docs-dev", subwords=subwords)
+            models[name] = recipe.train(name, data, tuned_config(base), start=base)
+        models[f"{kind}-half"] = mix(recipe, f"{kind}-half", [base, models[f"{kind}-alone"]])
+    table: list[Found] = []
+    for name, model in models.items():
+        scores = {}
+        for test in ("docs-test", TEST):
+            said = recipe.translate(f"{name}.{test}.de", model, texts[test][0])
+            scores[test] = recipe.score(f"{name} {test}", said, texts[test][1], language="de")
+        table.append({"model": name, **scores})
+    recipe.step("table", lambda: {"rows": table, "seen": seen})
+    show(table)
+    recipe.finish()
+
+
+def mix(recipe: Recipe, name: str, models: list[Path]) -> Path:
+    """The mean of two models."""
+    out = recipe.out / name
+
+    def work() -> Found:
+        average(models, out)
+        return {"models": [str(model) for model in models]}
+
+    recipe.step(f"mix {name}", work)
+    return out
+
+
+def show(table: list[Found]) -> None:
+    """Print BLEU of all models, and what they have won or lost."""
+    first = table[0]
+    tests = [name for name in first if name != "model"]
+    print(f"{'model':18}" + "".join(f"{name:>22}" for name in tests))
+    for row in table:
+        print(f"{row['model']:18}" + "".join(f"{row[name]:14.1f} ({row[name] - first[name]:+.1f})" for name in tests))
+
+
+if __name__ == "__main__":
+    run(main)
