@@ -228,9 +228,9 @@ def test_an_imported_model_is_trained_on(tmp_path: Path, capsys: pytest.CaptureF
     batches = ["--batch.source-tokens", "512", "--batch.target-tokens", "512", "--training.bleu-sentences", "5"]
     steps = ["--training.steps", "6", "--training.warmup-steps", "1", "--training.peak-rate", "0.001"]
     steps += ["--training.checkpoint-steps", "3"]
-    assert main(["train", data, "--out", run, "--from", ours, *flags, *batches, *steps]) == 1
+    assert main(["train", data, "--out", run, "--from", ours, "--preset", "base", *flags, *batches, *steps]) == 1
     assert "model.biases is true there and false here; use --model.biases" in capsys.readouterr().err
-    assert main(["train", data, "--out", run, "--from", ours, "--model.biases", *flags, *batches, *steps]) == 0
+    assert main(["train", data, "--out", run, "--from", ours, *batches, *steps]) == 0
     before, after = (Translator.load(folder, engine="torch") for folder in (ours, f"{run}/checkpoints/step-00000006"))
     assert before.subwords["source"].model == after.subwords["source"].model != after.subwords["target"].model
     lines = list(zip(*texts("train", 50).values()))
