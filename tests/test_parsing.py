@@ -33,7 +33,7 @@ TRAIN = [
     *("--batch.source-tokens", "1024", "--batch.target-tokens", "2048", "--batch.parts", "1"),
     *("--batch.subword-dropout", "0.02", "--training.peak-rate", "0.005", "--training.warmup-steps", "30"),
     *("--training.schedule", "linear", "--training.steps", "160", "--training.checkpoint-steps", "80"),
-    *("--training.best-by", "f1"),
+    *("--training.best-by", "f1", "--training.agreement", "0"),
 ]
 SENTENCE = "The dog of a girl sees the cat in a garden."
 
