@@ -54,6 +54,7 @@ def main() -> None:
         train, dev, test = (find_sections(recipe, given.data, of, f"{name}.mrg") for name, of in parts.items())
     else:
         train, dev, test = (find_text(given.data, f"{name}.mrg") for name in ("train", "dev", "test"))
+        recipe.read(test)
     subwords = replace(PARSING.subwords, size=given.subwords)
     settings = {"task": "parsing", "clean": PARSING.clean, "subwords": subwords, **WRITING[given.preset]}
     data = recipe.prepare("data", trees=(train,), dev_trees=(dev,), **settings)
