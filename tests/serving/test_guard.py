@@ -221,7 +221,7 @@ def test_a_wrong_command_line_is_answered(
         assert main(["serve", *arguments]) in (1, 2)
         return capsys.readouterr().err
 
-    assert "name a RUN, or a language to translate into with --to" in refused()
+    assert "name a RUN, or the language to translate into with --to" in refused()
     assert f"say them before it, such as en-de={folder}" in refused(str(folder))
     assert "--host 0.0.0.0 lets others in; give --api-keys FILE" in refused(f"en-de={folder}", "--host", "0.0.0.0")
     assert "no model translates into de" in refused("--to", "de")

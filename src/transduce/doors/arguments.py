@@ -1,6 +1,7 @@
 """What the doors of several verbs share."""
 
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,14 @@ def check_positive(number: int | None, flag: str) -> None:
     """Refuse a number that is not positive."""
     if number is not None and number < 1:
         raise UsageError(f"{flag} {number} is not positive")
+
+
+def check_chosen(given: Namespace) -> None:
+    """Refuse what names no model, neither by its folder nor by its languages."""
+    if given.source and not given.to:
+        raise UsageError("--from chooses among models by their languages; give --to as well")
+    if not (given.names or given.to):
+        raise UsageError("name a RUN, or the language to translate into with --to; `transduce models` lists them")
 
 
 def print_json(value: object) -> None:

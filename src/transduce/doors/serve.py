@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transduce.doors.arguments import add_engine, check_positive
+from transduce.doors.arguments import add_engine, check_chosen, check_positive
 from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
 
@@ -29,10 +29,7 @@ def serve(parser: Parser, argv: list[str]) -> None:
     add_settings(parser, ServeConfig)
     given, flags = parser.parse(argv)
     check_positive(given.threads, "--threads")
-    if given.source and not given.to:
-        raise UsageError("--from chooses among models by their languages; give --to as well")
-    if not (given.names or given.to):
-        raise UsageError("name a RUN, or a language to translate into with --to; `transduce models` lists them")
+    check_chosen(given)
 
     from transduce import strict
     from transduce.decoding.shelf import find_pair

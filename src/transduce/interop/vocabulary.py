@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError
-from transduce.text.extend import unused
 from transduce.text.pieces import (
     CONTROL,
     NORMAL,
@@ -24,6 +23,7 @@ from transduce.text.pieces import (
     Piece,
     PieceModel,
     read_pieces,
+    unused,
     write_pieces,
 )
 from transduce.text.subwords import BEGIN as BEGIN_ID

@@ -12,21 +12,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from transduce.text.pieces import NORMAL, UNUSED, USER_DEFINED, Piece, PieceModel, read_pieces, write_pieces
+from transduce.text.pieces import NORMAL, UNUSED, USER_DEFINED, Piece, read_pieces, unused, write_pieces
 from transduce.text.shards import SIDES, Side
-from transduce.text.subwords import BEGIN, END, HIDDEN, PAD, SPACE, UNKNOWN, Subwords, hide
+from transduce.text.subwords import BEGIN, END, HIDDEN, PAD, SPACE, UNKNOWN, Subwords
 
 FEWEST = 5  # a subword that occurs less often in the new text is not learned: nor would its vector be
 LONGEST = 16  # characters, as in SentencePiece
 MOST_WORDS = 300_000  # the most frequent words, from which is learned
 HAIR = 1e-3  # of a logarithm: less than what tells one split from another
 Candidate = tuple[str, ...]  # an unknown symbol, or two neighbours
-
-
-def unused(name: str, model: PieceModel) -> Piece:
-    """A piece that has its number and is never split into."""
-    # BPE merges unused pieces too and takes them apart later, but not always into the same parts.
-    return Piece(hide(name) if model.is_bpe else name, 0.0, UNUSED)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from transduce.errors import DataError
+from transduce.text.subwords import hide
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # kinds of pieces
 UNIGRAM, BPE = 1, 2
@@ -40,6 +41,12 @@ class PieceModel:
     def is_bpe(self) -> bool:
         """Whether scores are ranks of merges."""
         return {number: value for number, _, value in _fields(self.trainer)}.get(_MODEL_TYPE, UNIGRAM) == BPE
+
+
+def unused(name: str, model: PieceModel) -> Piece:
+    """A piece that has its number and is never split into."""
+    # BPE merges unused pieces too and takes them apart later, but not always into the same parts.
+    return Piece(hide(name) if model.is_bpe else name, 0.0, UNUSED)
 
 
 def read_pieces(model: bytes, origin: str) -> PieceModel:
