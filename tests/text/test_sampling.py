@@ -21,7 +21,9 @@ from transduce.text.subwords import Subwords, SubwordsConfig
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> DataSet:
     folder: Path = tmp_path_factory.mktemp("numbers") / "data"
-    config = PrepareConfig(builtin="numbers", workers=1, subwords=SubwordsConfig(size=800, kind=request.param))
+    config = PrepareConfig(
+        builtin="numbers", workers=1, subwords=SubwordsConfig(size=800, kind=request.param, sample=8000)
+    )
     return prepare(folder, config)[0]
 
 
