@@ -35,7 +35,17 @@ CONFIG = Config(
 QUICK = replace(
     CONFIG,
     batch=BatchConfig(source_tokens=4096, target_tokens=4096),
-    training=replace(CONFIG.training, steps=4000, agreement=3.0),
+    training=replace(
+        CONFIG.training,
+        steps=2000,
+        optimiser="muon",
+        warmup_steps=200,
+        peak_rate=0.004,
+        agreement=3.0,
+        checkpoint_steps=2000,
+        best_by="loss",
+        bleu_sentences=0,
+    ),
 )
 
 

@@ -174,6 +174,8 @@ class TrainingConfig(Settings):
     """steps over which the learning rate rises (equation 3)"""
     peak_rate: float | None = None
     """learning rate at the end of the warm-up; off: (d_model · warmup_steps)^-0.5, as in equation 3"""
+    optimiser: Literal["adam", "muon"] = "adam"
+    """what makes updates of gradients: Adam (section 5.3), or Muon for the layers' matrices and Adam for the rest"""
     beta1: float = 0.9
     """Adam's decay of the mean gradient (section 5.3)"""
     beta2: float = 0.98
@@ -223,6 +225,8 @@ class TrainingConfig(Settings):
             yield "training.checkpoint_minutes and training.checkpoint_steps are both off; give one of them"
         if self.best_by != "loss" and self.bleu_sentences == 0:
             yield f'training.best_by = "{self.best_by}" needs translations; use training.bleu_sentences = 1000'
+        if self.optimiser == "muon" and self.sharded:
+            yield 'training.optimiser = "muon" needs whole matrices; use training.sharded = false'
         if self.schedule in ("linear", "cosine") and self.warmup_steps >= self.steps:
             yield (
                 f"training.warmup_steps = {self.warmup_steps} leaves no steps to fall in; "

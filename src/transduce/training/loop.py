@@ -137,7 +137,7 @@ def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
 def _forget(run: Run) -> None:
     """Give back the memory of a step that did not fit, and what is kept for validation."""
     run.validator.forget()
-    run.state.optimiser.adam.zero_grad(set_to_none=True)
+    run.state.optimiser.zero_grad()
     if run.processes.device.type == "cuda":
         torch.cuda.empty_cache()
 

@@ -1,4 +1,4 @@
-"""Adam (section 5.3), with clipping, a guard against updates that are not finite, and a moving average."""
+"""Adam (section 5.3) or Muon, with clipping, a guard against updates that are not finite, and a moving average."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -12,6 +12,7 @@ from transduce.config import TrainingConfig
 from transduce.errors import ConfigError
 from transduce.model.transformer import Transformer
 from transduce.training.distributed import put, whole
+from transduce.training.muon import Muon, matrices
 from transduce.training.schedule import learning_rate
 
 
@@ -27,16 +28,18 @@ class Optimiser:
         # The rate is a number on the GPU, so that a captured graph finds it there.
         capturable = model.device.type == "cuda" and not split
         self.rate = torch.zeros((), device=model.device if capturable else "cpu")
+        # Once an update was not finite none is applied until somebody has looked; or only that one is skipped.
+        self.broken = torch.zeros((), device=model.device)
+        pieces = matrices(model) if config.optimiser == "muon" else {}
+        self.muon = Muon(self.named, pieces, self.broken)
         self.adam = torch.optim.Adam(
-            self.named.values(),
+            [{"params": [weight for name, weight in self.named.items() if name not in pieces]}],
             lr=self.rate if capturable else 0.0,
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
             fused=self.looks_itself,
             capturable=capturable,
         )
-        # Once an update was not finite none is applied until somebody has looked; or only that one is skipped.
-        self.broken = torch.zeros((), device=model.device)
         if self.looks_itself:
             self.adam.found_inf = self.broken  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -66,22 +69,30 @@ class Optimiser:
         self.broken.copy_(torch.maximum(self.broken, broken) if self.config.not_finite == "stop" else broken)
         if self.looks_itself or not self.broken.item():
             self.adam.step()
-        self.adam.zero_grad(set_to_none=True)
+            self.muon.step(self.rate)
+        self.zero_grad()
         return norm
 
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for weight in self.named.values():
+            weight.grad = None
+
     def moments(self) -> Iterator[tuple[str, Tensor]]:
-        """Adam's two moments of every weight and its number of updates."""
+        """Adam's two moments of a weight and its number of updates, or Muon's one."""
         for name, weight in self.named.items():
             state = self.adam.state[weight]
             if state:
                 yield f"first.{name}", state["exp_avg"]
                 yield f"second.{name}", state["exp_avg_sq"]
                 yield f"updates.{name}", state["step"]
+        yield from self.muon.moments()
 
     def restore(self, moments: Mapping[str, Tensor]) -> None:
         """Put the moments of a checkpoint in place; weights that had none begin anew."""
+        self.muon.restore(moments)
         for name, weight in self.named.items():
-            if f"first.{name}" in moments:
+            if f"first.{name}" in moments and name not in self.muon.named:
                 state = self.adam.state[weight]
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
                 put(state["exp_avg"], moments[f"first.{name}"])

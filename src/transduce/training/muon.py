@@ -1,0 +1,94 @@
+"""Muon (Jordan et al. 2024): momentum made orthogonal, for the matrices of the layers.
+
+An update of Adam goes mostly along a few directions of a matrix. Here all of them count alike: the momentum's singular
+values are replaced by numbers near 1, which a few products of matrices do. All matrices of one shape are multiplied at
+once.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from transduce.model.attention import MultiHeadAttention
+from transduce.model.layers import FeedForward
+
+MOMENTUM = 0.95
+# The odd polynomial a x + b x³ + c x⁵ that, applied five times, brings small singular values near 1 the soonest.
+A, B, C = 3.4445, -4.7750, 2.0315
+ROUNDS = 5
+# The root mean square of an update at rate 1, as Adam's is: both can follow one schedule (Liu et al. 2025).
+SIZE = 0.2
+
+
+def matrices(model: nn.Module) -> dict[str, list[Tensor]]:
+    """The weights that are matrices of layers and may change, each with the matrices stacked in it as views."""
+    pieces: dict[int, Sequence[Tensor]] = {}
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            pieces[id(module.projection)] = module.projection.detach().split(module.widths)
+            pieces[id(module.output)] = (module.output.detach(),)
+        elif isinstance(module, FeedForward):
+            inner, outer = module.inner.weight, module.outer.weight
+            pieces[id(inner)] = inner.detach().split(module.outer.in_features)
+            pieces[id(outer)] = (outer.detach(),)
+    return {
+        name: list(pieces[id(weight)])
+        for name, weight in model.named_parameters()
+        if id(weight) in pieces and weight.requires_grad
+    }
+
+
+class Muon:
+    """Updates matrices; `broken` is a number that is not 0 where an update must not be made."""
+
+    def __init__(self, named: Mapping[str, nn.Parameter], pieces: Mapping[str, list[Tensor]], broken: Tensor):
+        self.named, self.pieces, self.broken = {name: named[name] for name in pieces}, pieces, broken
+        self.momentum = {name: torch.zeros_like(weight) for name, weight in self.named.items()}
+
+    @torch.no_grad()
+    def step(self, rate: Tensor) -> None:
+        """Apply the gradients; weights without one stay as they are."""
+        shapes: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor]]] = defaultdict(list)
+        for name, weight in self.named.items():
+            if weight.grad is not None:
+                sizes = [len(piece) for piece in self.pieces[name]]
+                momentum, gradients = self.momentum[name].split(sizes), weight.grad.split(sizes)
+                for piece in zip(self.pieces[name], momentum, gradients, strict=True):
+                    shapes[piece[0].shape].append(piece)
+        good = self.broken == 0
+        for shape, alike in shapes.items():
+            weights, momenta, gradients = map(list, zip(*alike, strict=True))
+            # What is not finite would still not be if it were multiplied by 0.
+            gradient = torch.where(good, torch.stack(gradients), 0.0)
+            momentum = torch.stack(momenta).lerp_(gradient, (1 - MOMENTUM) * good)
+            update = orthogonal(gradient.lerp_(momentum, MOMENTUM))
+            scale = -rate.to(update.device) * good * (SIZE * max(shape) ** 0.5)
+            torch._foreach_copy_(momenta, momentum.unbind())  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(weights, (update * scale).unbind())  # pyright: ignore[reportPrivateImportUsage]
+
+    def moments(self) -> Iterator[tuple[str, Tensor]]:
+        """The momentum of every weight."""
+        for name, momentum in self.momentum.items():
+            yield f"momentum.{name}", momentum
+
+    def restore(self, moments: Mapping[str, Tensor]) -> None:
+        """Put the momentum of a checkpoint in place."""
+        for name, momentum in self.momentum.items():
+            if f"momentum.{name}" in moments:
+                momentum.copy_(moments[f"momentum.{name}"])
+
+
+def orthogonal(batch: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n rows columns"]:
+    """U V^T for each U S V^T, but for singular values between 0.7 and 1.2 (Newton–Schulz)."""
+    wide = batch.mT if batch.shape[1] > batch.shape[2] else batch
+    x = wide / wide.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    if x.is_cuda:  # where it is much faster, and near enough
+        x = x.bfloat16()
+    for _ in range(ROUNDS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)
+    x = x.to(batch.dtype)
+    return x.mT if batch.shape[1] > batch.shape[2] else x
