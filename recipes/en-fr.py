@@ -1,7 +1,7 @@
 """English to French, or back, from 0.4 million pairs of many kinds of text; tested on newstest2014.
 
     python recipes/en-fr.py DATA --out runs/en-fr                                     the paper's training
-    python recipes/en-fr.py DATA --out runs/en-fr-modern --training modern            a falling rate, more dropout
+    python recipes/en-fr.py DATA --out runs/en-fr-modern --training modern            as for German, and more dropout
 
 DATA holds NAME.en and NAME.fr for each corpus, newstest2013 and newstest2014, packed or not. The text is a hundredth of
 WMT14's and of other domains, so scores are not to be compared with the paper's.
@@ -9,15 +9,14 @@ WMT14's and of other domains, so scores are not to be compared with the paper's.
 
 from dataclasses import replace
 
-from news import checkpoint_every, learn_pool
+from news import Way, checkpoint_every, learn_pool, make_modern
 from recipe import run
 
 from transduce.presets import BASE
 
 STEPS = 12_000
-PAPER = checkpoint_every(replace(BASE, training=replace(BASE.training, steps=STEPS)), 1 / 72)
-FALLING = replace(BASE.training, steps=STEPS, schedule="linear", peak_rate=0.001, clip=1.0, average_checkpoints=1)
-MODERN = checkpoint_every(replace(BASE, model=replace(BASE.model, dropout=0.3), training=FALLING), 1 / 12)
+PAPER = Way(checkpoint_every(replace(BASE, training=replace(BASE.training, steps=STEPS)), 1 / 72))
+MODERN = make_modern(replace(BASE, model=replace(BASE.model, dropout=0.3)), steps=STEPS, share=1 / 12)
 
 if __name__ == "__main__":
     run(lambda: learn_pool(__doc__, "fr", subwords=16_000, ways={"paper": PAPER, "modern": MODERN}))

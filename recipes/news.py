@@ -1,7 +1,8 @@
 """What recipes for news share: prepare, train, translate newstest2013 (dev) and newstest2014 (test), and score both."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from recipe import Arguments, Recipe, find_text, read_sgm, write_lines
@@ -14,36 +15,89 @@ DEV, TEST = "newstest2013", "newstest2014"
 Pair = tuple[Path, Path]
 
 
+@dataclass(frozen=True)
+class Last:
+    """What a training ends with: a few steps on some of the corpora, which are most like what the model is for."""
+
+    corpora: Mapping[str, float]
+    """how often each of them is shown in an epoch"""
+    config: Config
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a model is trained."""
+
+    config: Config
+    last: Last | None = None
+    corpora: Mapping[str, float] = field(default_factory=lambda: {"*": 1.0})
+    """how often each corpus is shown in an epoch, the first pattern that fits it; those that none fits are left out"""
+
+
+# The sets of earlier years, and what else is most like news.
+NEWS = {"newstest2009-2012": 4.0, "pud": 4.0, "xquad": 2.0, "fsfe": 1.0, "tatoeba": 0.25}
+NEWS |= {"europarl.9": 0.25, "europarl": 0.5}  # of the newest sittings, or of the few there are
+
+
+def make_modern(config: Config, *, steps: int, share: float) -> Way:
+    """What won on newstest2013 (docs/log.md): norms before sub-layers, Muon, a rate that falls to zero, news last."""
+    config = replace(config, model=replace(config.model, norm="pre"))
+    training = replace(
+        config.training,
+        steps=steps,
+        optimiser="muon",
+        schedule="linear",
+        warmup_steps=1000,
+        peak_rate=0.004,
+        clip=1.0,
+        average_checkpoints=1,
+        bleu_sentences=3000,
+    )
+    last = replace(training, steps=500, warmup_steps=50, peak_rate=0.0006, checkpoint_steps=100, best_by="bleu")
+    return Way(checkpoint_every(replace(config, training=training), share), Last(NEWS, replace(config, training=last)))
+
+
 def checkpoint_every(config: Config, share: float) -> Config:
     """The same settings with checkpoints so large a share of the training apart."""
     return replace(config, training=replace(config.training, checkpoint_steps=round(share * config.training.steps)))
 
 
-def learn_pool(text: str | None, target: str, *, subwords: int, ways: Mapping[str, Config]) -> None:
+def choose(names: Sequence[str], corpora: Mapping[str, float]) -> dict[str, float]:
+    """How often each corpus is shown, of those that are wanted."""
+    found: dict[str, float] = {}
+    for name in names:
+        fitting = [often for pattern, often in corpora.items() if fnmatchcase(name, pattern)]
+        if fitting:
+            found[name] = fitting[0]
+    if not found:
+        raise DataError(f"of {', '.join(names)} none is called {' or '.join(corpora)}")
+    return found
+
+
+def learn_pool(text: str | None, target: str, *, subwords: int, ways: Mapping[str, Way]) -> None:
     """A recipe from English, or back, with all corpora of a folder, trained in one of several ways."""
     arguments = Arguments(text, subwords)
     arguments.add_argument("--training", choices=ways, default=next(iter(ways)))
     arguments.add_argument("--reverse", action="store_true", help="to English")
     given = arguments.parse_args()
     languages = (target, "en") if given.reverse else ("en", target)
-    names = sorted({path.name.split(".en")[0] for path in given.data.glob("*.en*")} - {DEV, TEST})
+    train, dev, test = find_pool(given.data, languages)
+    _learn(Recipe(given), train, dev, test, languages[1], given.subwords, ways[given.training])
+
+
+def find_pool(data: Path, languages: tuple[str, str]) -> tuple[dict[str, Pair], Pair, Pair]:
+    """The corpora of a folder by their names, and its dev and test set."""
+    names = sorted({path.name.split(".en")[0] for path in data.glob("*.en*")} - {DEV, TEST})
     if not names:
-        raise DataError(f"{given.data}: has no file whose name ends in .en")
+        raise DataError(f"{data}: has no file whose name ends in .en")
+    corpora = {name: find_pair(data, name, languages) for name in names}
+    return corpora, find_pair(data, DEV, languages), find_pair(data, TEST, languages)
 
-    def pair(name: str) -> Pair:
-        source, target = (find_text(given.data, f"{name}.{language}") for language in languages)
-        return source, target
 
-    recipe = Recipe(given)
-    _learn(
-        recipe,
-        [pair(name) for name in names],
-        pair(DEV),
-        pair(TEST),
-        languages[1],
-        given.subwords,
-        ways[given.training],
-    )
+def find_pair(data: Path, name: str, languages: tuple[str, str]) -> Pair:
+    """The two files of a corpus."""
+    source, target = (find_text(data, f"{name}.{language}") for language in languages)
+    return source, target
 
 
 def learn_wmt14(
@@ -69,27 +123,43 @@ def learn_wmt14(
         recipe.read(path)
         return write_lines(recipe.out / "text" / f"{name}.{language}", read_sgm(path))
 
-    train = [(find(f"{name}.en"), find(f"{name}.{target}")) for name in corpora]
+    train = {name: (find(f"{name}.en"), find(f"{name}.{target}")) for name in corpora}
     dev, test = ((find_set(name, "src", "en"), find_set(name, "ref", target)) for name in (DEV, TEST))
-    _learn(recipe, train, dev, test, target, given.subwords, sizes[given.size])
+    _learn(recipe, train, dev, test, target, given.subwords, Way(sizes[given.size]))
 
 
 def _learn(
-    recipe: Recipe, train: Sequence[Pair], dev: Pair, test: Pair, language: str, subwords: int, config: Config
+    recipe: Recipe, train: Mapping[str, Pair], dev: Pair, test: Pair, language: str, subwords: int, way: Way
 ) -> None:
-    """From files to scores; sentences of dev and test set are kept out of the training set."""
-    data = recipe.prepare(
-        "data",
-        source=tuple(pair[0] for pair in train),
-        target=tuple(pair[1] for pair in train),
-        dev_source=dev[:1],
-        dev_target=dev[1:],
-        test_source=test[:1],
-        test_target=test[1:],
-        subwords=SubwordsConfig(size=subwords),
-    )
-    trained = recipe.train("run", data, config)
+    """From files to scores."""
+    trained = learn(recipe, train, dev, [test], SubwordsConfig(size=subwords), way)
     for name, (source, reference) in ((DEV, dev), (TEST, test)):
         said = recipe.translate(f"{name}.{language}", trained, source)
         recipe.score(name, said, reference, language=language)
     recipe.finish()
+
+
+def learn(
+    recipe: Recipe, train: Mapping[str, Pair], dev: Pair, tests: Sequence[Pair], subwords: SubwordsConfig, way: Way
+) -> Path:
+    """From files to a model; sentences of dev and test sets are kept out of the training set."""
+
+    def prepare(name: str, corpora: Mapping[str, float], subwords: SubwordsConfig) -> Path:
+        chosen = choose(list(train), corpora)
+        return recipe.prepare(
+            name,
+            source=tuple(train[each][0] for each in chosen),
+            target=tuple(train[each][1] for each in chosen),
+            weight=tuple(chosen.values()),
+            dev_source=dev[:1],
+            dev_target=dev[1:],
+            test_source=tuple(test[0] for test in tests),
+            test_target=tuple(test[1] for test in tests),
+            subwords=subwords,
+        )
+
+    data = prepare("data", way.corpora, subwords)
+    if way.last is None:
+        return recipe.train("run", data, way.config)
+    last = prepare("data-last", way.last.corpora, SubwordsConfig(reuse=data))
+    return recipe.train("run-last", last, way.last.config, start=recipe.train("run", data, way.config))

@@ -15,8 +15,8 @@ PREPARE += [
 ]
 MODEL = ["--model.d-model", "64", "--model.d-ff", "256", "--model.heads", "8"]
 BATCH = ["--batch.source-tokens", "1024", "--batch.target-tokens", "1024", "--batch.parts", "1"]
-TRAINING = ["--training.steps", "500", "--training.warmup-steps", "80", "--training.peak-rate", "0.004"]
-TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "250"]
+TRAINING = ["--training.steps", "300", "--training.warmup-steps", "40", "--training.peak-rate", "0.008"]
+TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "150"]
 
 
 def sequences(count: int) -> list[str]:

@@ -58,6 +58,10 @@ def results(out: Path) -> dict[str, Any]:
     return json.loads((out / "results.json").read_text())
 
 
+def manifest(data: Path) -> dict[str, Any]:
+    return json.loads((data / "manifest.json").read_text())
+
+
 def check_score(found: dict[str, Any], name: str, said: Path, reference: Path, *, lowercase: bool = False) -> None:
     """The score that was written down is that of the files."""
     expected = sacrebleu.BLEU(lowercase=lowercase)
@@ -94,9 +98,9 @@ def test_multi30k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: bool):
         run(monkeypatch, "multi30k", str(data), "--out", str(out), *flags, "--set", *SMALL, "training.steps=7")
 
 
-def write_pool(folder: Path, languages: tuple[str, str]) -> None:
-    write(folder, "first", languages, "train", 0, TRAIN // 2)
-    write(folder, "second", languages, "train", TRAIN // 2, TRAIN // 2)
+def write_pool(folder: Path, languages: tuple[str, str], names: tuple[str, str] = ("europarl", "pud")) -> None:
+    for number, name in enumerate(names):
+        write(folder, name, languages, "train", number * TRAIN // 2, TRAIN // 2)
     write(folder, "newstest2013", languages, "dev", 0, DEV)
     write(folder, "newstest2014", languages, "test", 0, TEST)
 
@@ -113,10 +117,51 @@ def test_a_pool_of_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reci
     assert found["steps"]["prepare data"]["pairs"] > 0.9 * TRAIN
     schedule = found["steps"]["train run"]["config"]["training"]["schedule"]
     assert schedule == ("inverse-sqrt" if training == "paper" else "linear")
+    assert ("train run-last" in found["steps"]) == (training == "modern")
+    if training == "modern":
+        # The last steps have other text and the same subwords, and begin with the weights that are there.
+        inputs = {
+            Path(file).name: each["weight"] for each in manifest(out / "data-last")["inputs"] for file in each["files"]
+        }
+        assert inputs == {"europarl.en": 0.5, "europarl.fr": 0.5, "pud.en": 4.0, "pud.fr": 4.0}
+        assert (
+            DataSet.open(out / "data").subwords["source"].model
+            == DataSet.open(out / "data-last").subwords["source"].model
+        )
+        first, last = (found["steps"][f"train {name}"]["dev"] for name in ("run", "run-last"))
+        assert last[0]["step"] == 0
+        assert last[0]["perplexity"] == pytest.approx(min(point["perplexity"] for point in first))
     check_score(found, "newstest2014", out / f"newstest2014.{target}", data / f"newstest2014.{target}")
     about = json.loads((out / "run" / "model" / "manifest.json").read_text())["about"]
     assert about["languages"] == ([other, "en"] if reverse else ["en", other])
     assert found["seconds"] >= sum(step["seconds"] for step in found["steps"].values())
+
+
+def test_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Only text that may be used is, none of the test sets is trained on, and what comes out is small."""
+    data, out = tmp_path / "text", tmp_path / "out"
+    write_pool(data, ("en", "de"), ("tatoeba", "europarl.1"))
+    write(data, "wesnoth", ("en", "de"), "train", TRAIN, 30)
+    write(tmp_path / "captions", "test_2016_flickr", ("en", "de"), "test", TEST, TEST)
+    layers = ["model.encoder-layers=1", "model.decoder-layers=1"]
+    flags = ["--captions", str(tmp_path / "captions"), "--reverse", "--subwords", "320", "--set", *SMALL, *layers]
+    run(monkeypatch, "box", str(data), "--out", str(out), *flags)
+    found = results(out)
+    inputs = manifest(out / "data")["inputs"]
+    assert {Path(file).name for each in inputs for file in each["files"]} == {
+        f"{name}.{language}" for name in ("tatoeba", "europarl.1") for language in ("en", "de")
+    }
+    everyday = (out / "text" / "everyday.de").read_text().splitlines()
+    assert len(everyday) == found["steps"]["everyday"]["pairs"] == 2
+    trained_on = DataSet.open(out / "data")
+    lines = {trained_on.text("train", "source", number) for number in range(trained_on.train.pairs)}
+    assert len(lines) > TRAIN - 20
+    assert not lines & {*everyday, *(data / "newstest2014.de").read_text().splitlines()}
+    check_score(found, "newstest2014", out / "newstest2014.en", data / "newstest2014.en")
+    check_score(found, "test_2016_flickr", out / "test_2016_flickr.en", tmp_path / "captions" / "test_2016_flickr.en")
+    big, small = (path / "model.safetensors" for path in (out / "run" / "model", out / "model"))
+    assert 2.5 * small.stat().st_size < big.stat().st_size
+    assert found["steps"]["shrink"]["bytes"] == sum(path.stat().st_size for path in (out / "model").iterdir())
 
 
 @pytest.mark.parametrize(("other", "size"), [("de", "base"), ("fr", "big")])

@@ -29,7 +29,7 @@ from transduce.interop.exporting import Kind, Order, export_model
 from transduce.interop.importing import Order as ImportOrder
 from transduce.interop.importing import import_model
 from transduce.interop.parts import Parts
-from transduce.model.saved import Loaded, load_model
+from transduce.model.saved import Loaded, load_model, read_manifest
 from transduce.text.subwords import BEGIN, END, PAD
 
 LINES = texts("dev", 12)
@@ -279,6 +279,33 @@ def test_what_cannot_be_checked_is_said(
     assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", *again]) == 0
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_model_of_our_own_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], precision: str
+):
+    save_kind(tmp_path / "ours", "additive")
+    monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "shelf"))
+    out = tmp_path / "shelf" / "small"
+    order = ["export", str(tmp_path / "ours"), "--to", "transduce", "--precision", precision, "--languages", "en", "de"]
+    assert main([*order, "--out", str(out), "--sentences", "20"]) == 0
+    said = capsys.readouterr().out
+    assert "translated by the new model and by transduce" in said
+    assert ("greedily: 20 of 20 the same" in said) or precision == "int8"
+    assert f'transduce translate {out.name} --text "' in (out / "README.md").read_text(encoding="utf-8")
+    sizes = [path.stat().st_size for path in (tmp_path / "ours" / "model.safetensors", out / "model.safetensors")]
+    assert sizes[0] / sizes[1] == pytest.approx(1 if precision == "float32" else 3.5, rel=0.15)
+    assert read_manifest(out)["about"]["languages"] == ["en", "de"]
+    old, new = (load_model(path).model.state_dict() for path in (tmp_path / "ours", out))
+    for name, weight in old.items():
+        apart = 0 if precision == "float32" else weight.abs().max().item() / 127
+        torch.testing.assert_close(new[name], weight, rtol=0, atol=apart)
+    # It is found by its languages.
+    assert main(["translate", "--to", "de", "--text", "one two"]) == 0
+    assert main(["translate", str(out), "--text", "one two"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+
+
 def test_a_package_for_argos_translate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     save_kind(tmp_path / "ours", "separate vocabularies")
     assert main(["export", str(tmp_path / "ours"), "--to", "argos"]) == 2
@@ -304,7 +331,11 @@ def test_a_package_for_argos_translate(tmp_path: Path, capsys: pytest.CaptureFix
     [
         ("additive", "ctranslate2", 'model.attention = "additive".*use --to onnx or program'),
         ("additive", "huggingface", 'model.attention = "additive"'),
-        ("learned positions", "huggingface", 'norm = "post" with model.positions = "learned".*use --to ctranslate2 or'),
+        (
+            "learned positions",
+            "huggingface",
+            'norm = "post" with model.positions = "learned".*use --to ctranslate2 or',
+        ),
         ("rotary, SwiGLU", "huggingface", 'model.activation = "swiglu"'),
         ("another epsilon", "huggingface", "model.norm_epsilon = 0.01, and its norms have 1e-05"),
         ("wide heads", "huggingface", "heads of 20 numbers"),

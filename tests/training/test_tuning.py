@@ -89,8 +89,9 @@ def test_settings_are_the_model_s_and_made_for_tuning(home: Path, tmp_path: Path
 
 
 def test_the_rate_is_a_fifth_of_that_in_training_and_stays():
-    for name, rate in (("base", 1e-4), ("big", 1e-4), ("tiny", 6e-4)):
+    for name, rate in (("base", 1e-4), ("big", 1e-4), ("tiny", 1e-3)):
         tuned = tune(PRESETS[name].config)
+        assert tuned.training.optimiser == ("muon" if name == "tiny" else "adam")
         assert tuned.training.peak_rate == rate
         peak = max(learning_rate(n, PRESETS[name].config.training, tuned.model.d_model) for n in range(1, 5000))
         assert rate == pytest.approx(peak / 5, rel=0.35)  # to one digit

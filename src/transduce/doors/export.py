@@ -6,7 +6,7 @@ from pathlib import Path
 from transduce.errors import UsageError
 from transduce.flags import Parser
 
-KINDS = ("ctranslate2", "argos", "huggingface", "onnx", "program")
+KINDS = ("transduce", "ctranslate2", "argos", "huggingface", "onnx", "program")
 NOT_CHECKED = 3  # the exit code when the export is there, but what would run it is not
 
 
@@ -14,7 +14,10 @@ def export(parser: Parser, argv: list[str]) -> int:
     """Read the arguments, export, and say what the check found."""
     parser.add_argument("model", metavar="RUN", help="a run, a checkpoint or a model")
     parser.add_argument(
-        "--to", choices=KINDS, required=True, help="the runtime; argos makes a package, the others a folder"
+        "--to",
+        choices=KINDS,
+        required=True,
+        help="the runtime; transduce makes a model of our own alone, argos a package, the others a folder",
     )
     parser.add_argument("--out", metavar="PATH", help="the new folder, or package (default RUN-KIND)")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Our models in the forms of other runtimes: written, checked against ours, and only then there."""
+"""Our models in the forms of other runtimes, or smaller: written, checked against ours, and only then there."""
 
 import shutil
 import tempfile
@@ -18,8 +18,9 @@ from transduce.model.card import describe_settings
 from transduce.model.saved import Loaded, Precision, load_model, write_folder
 from transduce.version import __version__
 
-Kind = Literal["ctranslate2", "argos", "huggingface", "onnx", "program"]
+Kind = Literal["transduce", "ctranslate2", "argos", "huggingface", "onnx", "program"]
 TITLES = {
+    "transduce": "for transduce",
     "ctranslate2": "for CTranslate2",
     "argos": "for Argos Translate and LibreTranslate",
     "huggingface": "for Hugging Face's transformers",
@@ -120,6 +121,10 @@ def export_model(order: Order) -> Report:
 def find_target(kind: str) -> Target:
     """The module of a kind."""
     match kind:
+        case "transduce":
+            from transduce.interop import to_transduce
+
+            return to_transduce
         case "ctranslate2":
             from transduce.interop import to_ctranslate2
 
@@ -156,7 +161,7 @@ def _refuse(order: Order, target: Target, loaded: Loaded) -> None:
             "only translation models are exported"
         )
     if problems := target.find_problems(loaded.config.model):
-        others = [kind for kind in get_args(Kind) if not find_target(kind).find_problems(loaded.config.model)]
+        others = [kind for kind in get_args(Kind)[1:] if not find_target(kind).find_problems(loaded.config.model)]
         remedy = f"use --to {' or '.join(others)}"
         raise ConfigError("\n".join(f"{loaded.folder}: has {problem}; {remedy}" for problem in problems))
 
@@ -168,7 +173,7 @@ def _missing(packages: Sequence[str]) -> tuple[str, ...]:
 def _check(order: Order, target: Target, loaded: Loaded, folder: Path) -> Check:
     text = choose_text(loaded, order.text, order.reference, order.sentences)
     translator = Translator.load(order.model, device="cpu", precision="float32")
-    runtime = " and ".join(f"{package} {version(package)}" for package in target.CHECKED_WITH)
+    runtime = " and ".join(f"{package} {version(package)}" for package in target.CHECKED_WITH) or "the new model"
     found = check(
         translator,
         text,

@@ -1,0 +1,94 @@
+"""The translators that come with transduce: small enough to be installed with it, from text that may be used for that.
+
+    python recipes/box.py DATA --out runs/box-en-de --captions MULTI30K
+    python recipes/box.py DATA --out runs/box-de-en --captions MULTI30K --reverse
+
+DATA is laid out as for en-de.py, MULTI30K as for multi30k.py, whose test set is translated too. Corpora without a
+stated licence are left out, the news sets of earlier years among them, and those whose licence might bind the weights
+(GPL). Every eightieth sentence of Tatoeba is a test set, and nothing that stands there is trained on. OUT/model is what
+comes out: 27 million parameters in int8.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from news import DEV, TEST, Pair, Way, find_pair, find_pool, learn, make_modern
+from recipe import Arguments, Found, Recipe, read_lines, run, write_lines
+
+from transduce.interop.exporting import Order, export_model
+from transduce.presets import BASE
+from transduce.text.subwords import SubwordsConfig
+
+# How often each is shown in an epoch: everyday sentences are few, and documentation is much alike.
+CORPORA = {
+    "tatoeba": 2.0,
+    "europarl*": 1.0,
+    **dict.fromkeys(("pud", "xquad", "mozilla-web", "mozilla-legal", "opensource-guide", "learnosm"), 2.0),
+    **dict.fromkeys(("docs", "libreoffice", "suttacentral", "cataclysm", "debian-web"), 0.5),
+}
+EVERY = 80
+# A small decoder, for it is what takes the time of translating.
+SIZES = replace(BASE, model=replace(BASE.model, encoder_layers=6, decoder_layers=2, d_ff=1024))
+WAY = Way(make_modern(SIZES, steps=42_000, share=1 / 12).config, corpora=CORPORA)
+
+
+def hold_out(recipe: Recipe, tatoeba: Pair, languages: tuple[str, str]) -> Pair:
+    """A test set of everyday sentences, none of them twice."""
+    source, target = (recipe.out / "text" / f"everyday.{language}" for language in languages)
+
+    def work() -> Found:
+        lines = zip(*map(read_lines, tatoeba), strict=True)
+        pairs = list({source.casefold(): (source, target) for source, target in lines}.values())[::EVERY]
+        for side, path in enumerate((source, target)):
+            write_lines(path, [pair[side] for pair in pairs])
+        return {"pairs": len(pairs)}
+
+    recipe.step("everyday", work)
+    return source, target
+
+
+def main() -> None:
+    """From raw files to a small model and its scores."""
+    arguments = Arguments(__doc__, subwords=16_000)
+    arguments.add_argument("--reverse", action="store_true", help="German to English")
+    arguments.add_argument("--captions", type=Path, metavar="MULTI30K", help="also translate its test set")
+    given = arguments.parse_args()
+    languages = ("de", "en") if given.reverse else ("en", "de")
+    captions = given.captions
+    given.captions = captions is not None  # where they lie is not what the result depends on
+    recipe = Recipe(given)
+    train, dev, test = find_pool(given.data, languages)
+    tests = {TEST: test, "everyday": hold_out(recipe, find_pair(given.data, "tatoeba", languages), languages)}
+    if captions:
+        tests["test_2016_flickr"] = find_pair(captions, "test_2016_flickr", languages)
+    trained = learn(recipe, train, dev, list(tests.values()), SubwordsConfig(size=given.subwords), WAY)
+    model = shrink(recipe, trained, dev)
+    for name, (source, reference) in {DEV: dev, **tests}.items():
+        said = recipe.translate(f"{name}.{languages[1]}", model, source)
+        recipe.score(name, said, reference, language=languages[1])
+    recipe.finish()
+
+
+def shrink(recipe: Recipe, trained: Path, dev: Pair) -> Path:
+    """The model in int8, compared with what it was on the dev set."""
+    out = recipe.out / "model"
+
+    def work() -> Found:
+        order = Order(
+            model=trained,
+            out=out,
+            kind="transduce",
+            precision="int8",
+            text=dev[0],
+            reference=dev[1],
+            sentences=500,
+        )
+        report = export_model(order)
+        return {"bytes": report.bytes, "check": report.check.found if report.check else ()}
+
+    recipe.step("shrink", work)
+    return out
+
+
+if __name__ == "__main__":
+    run(main)
