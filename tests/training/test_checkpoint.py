@@ -427,10 +427,9 @@ def test_what_comes_back_is_what_was_saved(short: Path):
     tensors = saved.read_tensors(checkpoints(short)[8] / RESUME)
     for name, weight in state.model.named_parameters():
         assert weight.equal(weights[name])
-        moments = state.optimiser.adam.state[weight]
-        assert moments["exp_avg"].equal(tensors[f"first.{name}"])
-        assert moments["exp_avg_sq"].equal(tensors[f"second.{name}"])
-        assert moments["step"].item() == 8
+        assert state.optimiser.adam.first[name].equal(tensors[f"first.{name}"])
+        assert state.optimiser.adam.second[name].equal(tensors[f"second.{name}"])
+        assert state.optimiser.adam.updates[name].item() == 8
     assert len(tensors) == 3 * len(weights)
 
 

@@ -200,8 +200,7 @@ def test_without_torchs_own_guard_it_is_the_same(
 
     def plain(self: Optimiser, *given: Any) -> None:
         begin(self, *given)
-        self.looks_itself = False
-        del self.adam.found_inf  # pyright: ignore[reportAttributeAccessIssue]
+        self.adam.fused = False
 
     monkeypatch.setattr(Optimiser, "__init__", plain)
     spoilt = Spoilt(monkeypatch, "nan gradient", {3})

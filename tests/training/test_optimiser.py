@@ -70,11 +70,13 @@ def test_by_default_it_is_the_papers_adam():
     ],
     ids=str,
 )
-def test_it_is_torchs_plain_adam_and_clipping(changes: dict[str, Any]):
+@pytest.mark.parametrize("fused", [True, False])
+def test_it_is_torchs_plain_adam_and_clipping(changes: dict[str, Any], fused: bool):
     model = make_model()
     config = TrainingConfig(**{"warmup_steps": 4, **changes})
     optimiser = Optimiser(model, config)
-    assert optimiser.looks_itself  # else the fused one would not be tested here
+    assert optimiser.adam.fused
+    optimiser.adam.fused = fused
     weights = copies(model)
     betas = (config.beta1, config.beta2)
     adam = torch.optim.Adam(weights, betas=betas, eps=config.epsilon, fused=False, foreach=False)

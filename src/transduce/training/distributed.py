@@ -5,16 +5,18 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from transduce.model.device import choose_device
 from transduce.training.loss import Objective
+
+if TYPE_CHECKING:  # it takes a second to be imported, and few need it
+    from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 # While process 0 validates or saves, the others wait for it.
@@ -91,16 +93,23 @@ def without_exchange(objective: nn.Module, wanted: bool) -> AbstractContextManag
     return nullcontext()
 
 
+def is_split(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Whether each process holds a part of it."""
+    return hasattr(tensor, "full_tensor")
+
+
 def whole(tensor: Tensor) -> Tensor:
     """A tensor with all its parts, if it is split over the processes; all must call."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_split(tensor) else tensor
 
 
 def put(tensor: Tensor, values: Tensor) -> None:
     """Write values into a tensor, of which this process may hold a part."""
     with torch.no_grad():
         values = values.to(tensor.device, tensor.dtype)
-        if isinstance(tensor, DTensor):
+        if is_split(tensor):
+            from torch.distributed.tensor import distribute_tensor
+
             values = distribute_tensor(values, tensor.device_mesh, tensor.placements)
         tensor.copy_(values)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from transduce.model.attention import MultiHeadAttention
 from transduce.model.layers import FeedForward
+from transduce.training.adam import Rate
 
 MOMENTUM = 0.95
 # The odd polynomial a x + b x³ + c x⁵ that, applied five times, brings small singular values near 1 the soonest.
@@ -49,7 +50,7 @@ class Muon:
         self.momentum = {name: torch.zeros_like(weight) for name, weight in self.named.items()}
 
     @torch.no_grad()
-    def step(self, rate: Tensor) -> None:
+    def step(self, rate: Rate) -> None:
         """Apply the gradients; weights without one stay as they are."""
         shapes: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor]]] = defaultdict(list)
         for name, weight in self.named.items():
@@ -65,7 +66,7 @@ class Muon:
             gradient = torch.where(good, torch.stack(gradients), 0.0)
             momentum = torch.stack(momenta).lerp_(gradient, (1 - MOMENTUM) * good)
             update = orthogonal(gradient.lerp_(momentum, MOMENTUM))
-            scale = -rate.to(update.device) * good * (SIZE * max(shape) ** 0.5)
+            scale = -rate * good * (SIZE * max(shape) ** 0.5)
             torch._foreach_copy_(momenta, momentum.unbind())  # pyright: ignore[reportPrivateImportUsage]
             torch._foreach_add_(weights, (update * scale).unbind())  # pyright: ignore[reportPrivateImportUsage]
 

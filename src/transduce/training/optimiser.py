@@ -5,13 +5,13 @@ from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from transduce.config import TrainingConfig
 from transduce.errors import ConfigError
 from transduce.model.transformer import Transformer
-from transduce.training.distributed import put, whole
+from transduce.training.adam import Adam
+from transduce.training.distributed import whole
 from transduce.training.muon import Muon, matrices
 from transduce.training.schedule import learning_rate
 
@@ -22,34 +22,19 @@ class Optimiser:
     def __init__(self, model: Transformer, config: TrainingConfig):
         self.config, self.d_model = config, model.config.d_model
         self.named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-        # Torch's fused Adam looks at `found_inf` itself, so that nobody has to wait for the norm to be known.
-        split = any(isinstance(weight, DTensor) for weight in self.named.values())
-        self.looks_itself = model.device.type in ("cpu", "cuda") and not split
-        # The rate is a number on the GPU, so that a captured graph finds it there.
-        capturable = model.device.type == "cuda" and not split
-        self.rate = torch.zeros((), device=model.device if capturable else "cpu")
         # Once an update was not finite none is applied until somebody has looked; or only that one is skipped.
         self.broken = torch.zeros((), device=model.device)
         pieces = matrices(model) if config.optimiser == "muon" else {}
         self.muon = Muon(self.named, pieces, self.broken)
-        self.adam = torch.optim.Adam(
-            [{"params": [weight for name, weight in self.named.items() if name not in pieces]}],
-            lr=self.rate if capturable else 0.0,
-            betas=(config.beta1, config.beta2),
-            eps=config.epsilon,
-            fused=self.looks_itself,
-            capturable=capturable,
-        )
-        if self.looks_itself:
-            self.adam.found_inf = self.broken  # pyright: ignore[reportAttributeAccessIssue]
+        self.adam = Adam({name: self.named[name] for name in self.named if name not in pieces}, config, self.broken)
+        # A captured graph finds the rate on the GPU; elsewhere it is a number, with all its digits.
+        on_gpu = self.adam.fused and model.device.type == "cuda"
+        self.rate = torch.zeros((), device=model.device) if on_gpu else torch.zeros((), dtype=torch.float64)
 
     def update(self, step: int, loss: Tensor) -> tuple[Tensor, float]:
         """Apply the gradients of a loss in a step; return their norm, not yet waited for, and the learning rate."""
         rate = self.rate_of(step)
         self.rate.fill_(rate)
-        for group in self.adam.param_groups:
-            if not isinstance(group["lr"], Tensor):
-                group["lr"] = rate
         return self.apply(loss), rate
 
     def rate_of(self, step: int) -> float:
@@ -67,9 +52,10 @@ class Optimiser:
             clip_grads_with_norm_(self.named.values(), self.config.clip, norm)
         broken = (~(norm + loss).isfinite()).float()
         self.broken.copy_(torch.maximum(self.broken, broken) if self.config.not_finite == "stop" else broken)
-        if self.looks_itself or not self.broken.item():
-            self.adam.step()
-            self.muon.step(self.rate)
+        if self.adam.fused or not self.broken.item():
+            rate = self.rate if self.rate.is_cuda else self.rate.item()
+            self.adam.step(rate)
+            self.muon.step(rate)
         self.zero_grad()
         return norm
 
@@ -79,26 +65,14 @@ class Optimiser:
             weight.grad = None
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
-        """Adam's two moments of a weight and its number of updates, or Muon's one."""
-        for name, weight in self.named.items():
-            state = self.adam.state[weight]
-            if state:
-                yield f"first.{name}", state["exp_avg"]
-                yield f"second.{name}", state["exp_avg_sq"]
-                yield f"updates.{name}", state["step"]
+        """What both know of every weight that was updated."""
+        yield from self.adam.moments()
         yield from self.muon.moments()
 
     def restore(self, moments: Mapping[str, Tensor]) -> None:
         """Put the moments of a checkpoint in place; weights that had none begin anew."""
+        self.adam.restore(moments)
         self.muon.restore(moments)
-        for name, weight in self.named.items():
-            if f"first.{name}" in moments and name not in self.muon.named:
-                state = self.adam.state[weight]
-                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
-                put(state["exp_avg"], moments[f"first.{name}"])
-                put(state["exp_avg_sq"], moments[f"second.{name}"])
-                updates = moments[f"updates.{name}"].clone()
-                state["step"] = updates.to(weight.device) if self.looks_itself else updates
 
 
 class MovingAverage:
