@@ -15,16 +15,16 @@ PREPARE += [
 ]
 MODEL = ["--model.d-model", "64", "--model.d-ff", "256", "--model.heads", "8"]
 BATCH = ["--batch.source-tokens", "1024", "--batch.target-tokens", "1024", "--batch.parts", "1"]
-TRAINING = ["--training.steps", "300", "--training.warmup-steps", "40", "--training.peak-rate", "0.008"]
-TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "150"]
+TRAINING = ["--training.steps", "260", "--training.warmup-steps", "40", "--training.peak-rate", "0.008"]
+TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "130"]
 
 
 def sequences(count: int) -> list[str]:
-    """Different sequences of two to ten letters."""
+    """Different sequences of two to eight letters."""
     chance = random.Random(1)
     found: dict[str, None] = {}
     while len(found) < count:
-        found[" ".join(chance.choices(LETTERS, k=chance.randint(2, 10)))] = None
+        found[" ".join(chance.choices(LETTERS, k=chance.randint(2, 8)))] = None
     return list(found)
 
 

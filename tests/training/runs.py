@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,12 +199,19 @@ class Forks(ForkServer):
     """Runs transduce in processes of its own."""
 
     def __init__(self, folder: Path):
-        # dynamo is imported by the first optimiser, and takes long.
-        super().__init__("torch._dynamo", "transduce.training.run", folder=Path(__file__).parent)
+        # Several processes import these two, which takes long.
+        slow = ("torch._dynamo", "torch.distributed.fsdp")
+        super().__init__(*slow, "transduce.training.run", folder=Path(__file__).parent)
         self.log = folder / "log"
 
     def run(self, code: str, *arguments: str) -> Ended:
         """Run some code and then a command line."""
+        return self.run_all([code], *arguments)
+
+    def run_all(self, codes: Sequence[str], *arguments: str) -> Ended:
+        """Run a command line in several processes at once, each after some code of its own."""
         self.log.write_bytes(b"")
-        left = self.wait(self.start(PREAMBLE + code, arguments, [os.devnull, str(self.log), str(self.log)]))
-        return Ended(left, self.log.read_text())
+        files = [os.devnull, str(self.log), str(self.log)]
+        processes = [self.start(PREAMBLE + code, arguments, files) for code in codes]
+        codes_left = [self.wait(process) for process in processes]
+        return Ended(next(filter(None, codes_left), 0), self.log.read_text())

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,37 +10,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import checkpoints, command, metrics, train
+from runs import Ended, Forks, checkpoints, command, metrics, train
 
 from transduce.model.saved import read_tensors
 from transduce.training.distributed import Processes
 
 SAME = ["--model.dropout", "0"]  # masks are drawn in each process for itself
 
-# As `python -m transduce`, but every step is logged.
-SCRIPT = """
-import sys
-from transduce.cli import main
-from transduce.training import meter
 
-if __name__ == "__main__":
-    meter.SECONDS = 0
-    sys.exit(main())
-"""
-
-
-def torchrun(*arguments: str) -> list[str]:
-    """The command that starts two processes which meet over gloo."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
-
-
-def train_by_two(data: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    script = out.parent / "two.py"
-    script.write_text(SCRIPT)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        torchrun(str(script), *command(data, out, *more)), capture_output=True, text=True, env=environment
-    )
+def train_by_two(forks: Forks, data: Path, out: Path, *more: str) -> Ended:
+    """Train in two processes which meet over gloo, as torchrun would start them but without its own imports."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    codes = [f"os.environ |= {place | {'RANK': rank, 'LOCAL_RANK': rank}}" for rank in ("0", "1")]
+    return forks.run_all(codes, *command(data, out, *more))
 
 
 @pytest.fixture(scope="module")
@@ -65,34 +51,34 @@ def agree(run: Path, other: Path, step: int = 20) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--training.accumulate", "2"], ["--training.sharded"]], ids=str)
-def test_two_processes_train_as_one(tmp_path: Path, data: Path, alone: Path, more: list[str]):
-    done = train_by_two(data, tmp_path / "run", *SAME, *more)
-    assert done.returncode == 0, done.stderr
-    assert "on 2 × cpu" in done.stderr
+def test_two_processes_train_as_one(tmp_path: Path, data: Path, alone: Path, forks: Forks, more: list[str]):
+    done = train_by_two(forks, data, tmp_path / "run", *SAME, *more)
+    assert done.code == 0, done.text
+    assert "on 2 × cpu" in done.text
     agree(alone, tmp_path / "run")
-    assert done.stdout.count("ended: ") == 1  # one of them speaks
+    assert done.text.count("ended: ") == 1  # one of them speaks
 
 
 @pytest.mark.parametrize("more", [[], ["--training.sharded"]], ids=str)
-def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path, data: Path, alone: Path, more: list[str]):
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path, data: Path, forks: Forks, more: list[str]):
     more = [*more, "--training.average-decay", "0.9"]
     one, two = tmp_path / "one", tmp_path / "two"
     assert train(data, two, *SAME, *more[-2:], "--training.steps", "10") == 0
-    done = train_by_two(data, two, *SAME, *more, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "resumed step-00000010" in done.stderr
+    done = train_by_two(forks, data, two, *SAME, *more, "--resume")
+    assert done.code == 0, done.text
+    assert "resumed step-00000010" in done.text
     assert train(data, one, *SAME, *more[-2:]) == 0
     agree(one, two)
-    assert train_by_two(data, two, *SAME, *more, "--resume", "--training.steps", "25").returncode == 0
+    assert train_by_two(forks, data, two, *SAME, *more, "--resume", "--training.steps", "25").code == 0
     assert train(data, one, *SAME, *more[-2:], "--resume", "--training.steps", "25") == 0
     agree(one, two, 25)
 
 
-def test_processes_that_are_too_many_for_a_batch_are_told(tmp_path: Path, data: Path):
-    done = train_by_two(data, tmp_path / "run", "--batch.parts", "1")
-    assert done.returncode != 0
-    assert "batch.parts = 1" in done.stderr
-    assert "raise batch.parts to 2" in done.stderr
+def test_processes_that_are_too_many_for_a_batch_are_told(tmp_path: Path, data: Path, forks: Forks):
+    done = train_by_two(forks, data, tmp_path / "run", "--batch.parts", "1")
+    assert done.code != 0
+    assert "batch.parts = 1" in done.text
+    assert "raise batch.parts to 2" in done.text
 
 
 def test_one_process_has_nothing_to_shard(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
@@ -101,12 +87,16 @@ def test_one_process_has_nothing_to_shard(tmp_path: Path, data: Path, capsys: py
     assert not (tmp_path / "run").exists()
 
 
-def test_a_signal_to_all_processes_saves_once(tmp_path: Path, data: Path, alone: Path):
+def test_a_signal_to_all_processes_of_torchrun_saves_once(tmp_path: Path, data: Path):
     run = tmp_path / "run"
     words = command(data, run, *SAME, "--training.steps", "100000")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     with subprocess.Popen(
-        torchrun("-m", "transduce", *words), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [*torchrun, "-m", "transduce", *words],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as group:
         while not checkpoints(run):
             assert group.poll() is None, group.communicate()[1]

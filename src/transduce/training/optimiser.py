@@ -27,15 +27,15 @@ class Optimiser:
         pieces = matrices(model) if config.optimiser == "muon" else {}
         self.muon = Muon(self.named, pieces, self.broken)
         self.adam = Adam({name: self.named[name] for name in self.named if name not in pieces}, config, self.broken)
-        # A captured graph finds the rate on the GPU; elsewhere it is a number, with all its digits.
-        on_gpu = self.adam.fused and model.device.type == "cuda"
-        self.rate = torch.zeros((), device=model.device) if on_gpu else torch.zeros((), dtype=torch.float64)
+        # On a GPU the rate is there too, so that a captured graph finds it.
+        self.rate = torch.zeros((), device=model.device)
+        self.number = 0.0
 
     def update(self, step: int, loss: Tensor) -> tuple[Tensor, float]:
         """Apply the gradients of a loss in a step; return their norm, not yet waited for, and the learning rate."""
-        rate = self.rate_of(step)
-        self.rate.fill_(rate)
-        return self.apply(loss), rate
+        self.number = self.rate_of(step)
+        self.rate.fill_(self.number)
+        return self.apply(loss), self.number
 
     def rate_of(self, step: int) -> float:
         """The learning rate of a step, counted from 1."""
@@ -53,7 +53,7 @@ class Optimiser:
         broken = (~(norm + loss).isfinite()).float()
         self.broken.copy_(torch.maximum(self.broken, broken) if self.config.not_finite == "stop" else broken)
         if self.adam.fused or not self.broken.item():
-            rate = self.rate if self.rate.is_cuda else self.rate.item()
+            rate = self.rate if self.rate.is_cuda and self.adam.fused else self.number
             self.adam.step(rate)
             self.muon.step(rate)
         self.zero_grad()
