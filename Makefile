@@ -14,13 +14,14 @@ demo: .venv/installed
 test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	@echo "$(BIN)/basedpyright and $(BIN)/pytest, in two halves side by side"
+	@echo "$(BIN)/basedpyright and $(BIN)/pytest in two halves, all side by side"
 	@$(BIN)/python tests/browser/install.py && browser=tests/browser || browser=; \
-	{ $(BIN)/basedpyright && $(BIN)/pytest $(BESIDE) $$browser; } & beside=$$!; \
+	$(BIN)/basedpyright & types=$$!; \
+	$(BIN)/pytest $(BESIDE) $$browser & beside=$$!; \
 	$(BIN)/pytest $(addprefix --ignore ,$(BESIDE) tests/browser); others=$$?; \
-	wait $$beside; beside=$$?; \
+	wait $$types; types=$$?; wait $$beside; beside=$$?; \
 	test -n "$$browser" || echo "no Chromium could be fetched: tests/browser was NOT run"; \
-	test $$beside = 0 -a $$others = 0
+	test $$types = 0 -a $$beside = 0 -a $$others = 0
 
 docs: .venv/installed
 	$(BIN)/python -m zensical build --clean --strict
