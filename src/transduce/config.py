@@ -226,7 +226,7 @@ class TrainingConfig(Settings):
         if self.best_by != "loss" and self.bleu_sentences == 0:
             yield f'training.best_by = "{self.best_by}" needs translations; use training.bleu_sentences = 1000'
         if self.optimiser == "muon" and self.sharded:
-            yield 'training.optimiser = "muon" needs whole matrices; use training.sharded = false'
+            yield 'training.optimiser = "muon" needs whole matrices; use training.optimiser = "adam"'
         if self.schedule in ("linear", "cosine") and self.warmup_steps >= self.steps:
             yield (
                 f"training.warmup_steps = {self.warmup_steps} leaves no steps to fall in; "

@@ -1,6 +1,6 @@
 """Adam (section 5.3), by torch's own kernels.
 
-`torch.optim.Adam` calls the same ones, and imports torch's compiler first, which takes seconds at every start.
+`torch.optim.Adam` calls the same ones, and imports torch's compiler first, which takes a second and more.
 """
 
 from collections.abc import Iterator, Mapping

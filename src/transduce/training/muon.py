@@ -83,7 +83,7 @@ class Muon:
 
 
 def orthogonal(batch: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n rows columns"]:
-    """U V^T for each U S V^T, but for singular values between 0.7 and 1.2 (Newton–Schulz)."""
+    """U V^T for each U S V^T, nearly: its singular values are near 1 and not 1 (Newton–Schulz)."""
     wide = batch.mT if batch.shape[1] > batch.shape[2] else batch
     x = wide / wide.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     if x.is_cuda:  # where it is much faster, and near enough
