@@ -83,10 +83,13 @@ def remove_leftovers(parent: Path, name: str = "*") -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: dict[str, str] | None = None) -> None:
     """Write tensors as safetensors and sync them; notes stand in the file's head."""
+    path.touch()
+    mode = path.stat().st_mode  # as the user has set it for new files; safetensors lets nobody else read its own
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, notes)
     except SafetensorError as error:  # such as a full disk
         raise OSError(f"{path.name} cannot be written ({error})") from error
+    path.chmod(mode)
     sync_file(path)
 
 
