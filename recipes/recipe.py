@@ -73,28 +73,37 @@ class Recipe:
             "machine": describe_machine(),
             "files": {},
             "steps": {},
+            "stopped": {},
             "seconds": 0.0,
         }
         if self.file.exists():
             known = json.loads(self.file.read_text(encoding="utf-8"))
             if known["settings"] != settings:
                 raise UsageError(f"{self.file}: was made with {known['settings']}; give another --out")
-            self.found |= {name: known[name] for name in ("files", "steps", "seconds")}
+            self.found |= {name: known[name] for name in ("files", "steps", "stopped", "seconds")}
         self.earlier = self.found["seconds"]
         self.out.mkdir(parents=True, exist_ok=True)
 
     def step(self, name: str, work: Callable[[], Found]) -> Found:
         """Do a step, unless it was done, and write down what it found and how long it took."""
-        steps: dict[str, Found] = self.found["steps"]
-        if name not in steps:
+        if name not in self.found["steps"]:
             print(f"── {name}", file=sys.stderr)
-            begin = time.monotonic()
-            found = work()
-            now = time.monotonic()
-            self.found["seconds"] = round(self.earlier + now - BEGIN, 2)
-            steps[name] = {**found, "seconds": round(now - begin, 2), "seconds_until_here": self.found["seconds"]}
-            write_json(self.file, self.found)
-        return steps[name]
+            begin = time.monotonic() - self.found["stopped"].pop(name, {"seconds": 0.0})["seconds"]
+
+            def write(place: str, found: Found) -> None:
+                now = time.monotonic()
+                self.found["seconds"] = round(self.earlier + now - BEGIN, 2)
+                times = {"seconds": round(now - begin, 2), "seconds_until_here": self.found["seconds"]}
+                self.found[place][name] = found | times
+                write_json(self.file, self.found)
+
+            try:
+                found = work()
+            except (SystemExit, KeyboardInterrupt):  # a training goes on when it is started again
+                write("stopped", {})
+                raise
+            write("steps", found)
+        return self.found["steps"][name]
 
     def read(self, *paths: Path) -> None:
         """Write down which files were used, with their checksums."""

@@ -1,12 +1,14 @@
 """Recipes go from raw files to scores on small text: what they write down is true, and nothing is done twice."""
 
 import hashlib
+import importlib
 import json
 import lzma
 import runpy
 import sys
 from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,6 +98,24 @@ def test_multi30k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: bool):
     assert results(out) == found
     with pytest.raises(SystemExit, match="give another --out"):
         run(monkeypatch, "multi30k", str(data), "--out", str(out), *flags, "--set", *SMALL, "training.steps=7")
+
+
+def test_time_before_a_stop_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe = importlib.import_module("recipe")
+    clock = iter([1000.0, 1060.0, 2000.0, 2005.0])
+    monkeypatch.setattr(recipe, "BEGIN", 990.0)
+    monkeypatch.setattr(recipe, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    arguments = recipe.Arguments("", 320).parse_args(["text", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        recipe.Recipe(arguments).step("train run", lambda: sys.exit(143))
+    found = results(tmp_path)
+    assert found["steps"] == {}
+    assert found["stopped"]["train run"]["seconds"] == 60
+    monkeypatch.setattr(recipe, "BEGIN", 1997.0)
+    recipe.Recipe(arguments).step("train run", lambda: {"steps": 6})
+    found = results(tmp_path)
+    assert found["steps"]["train run"] == {"steps": 6, "seconds": 65, "seconds_until_here": 78}
+    assert found["stopped"] == {}
 
 
 def write_pool(folder: Path, languages: tuple[str, str], names: tuple[str, str] = ("europarl", "pud")) -> None:

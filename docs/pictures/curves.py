@@ -31,16 +31,28 @@ def find_ticks(low: float, high: float) -> list[float]:
     return [size * number for number in range(first, int(-(-high // size)) + 1)]
 
 
+def spread(places: list[float], apart: float = 15) -> list[float]:
+    """Places for words that do not touch, from the lowest of the picture up."""
+    found = dict[int, float]()
+    for number in sorted(range(len(places)), key=lambda number: -places[number]):
+        found[number] = min(places[number], min(found.values(), default=HEIGHT) - apart)
+    return [found[number] for number in range(len(places))]
+
+
 def main(paths: list[Path]) -> None:
     """Print the picture."""
     lines: list[tuple[str, list[tuple[float, float]]]] = []
     score = ""
     for path in paths:
         steps = json.loads(path.read_text(encoding="utf-8"))["steps"]
+        begin = 0.0
         for name, step in steps.items():
             if name.startswith("train ") and step["dev"]:
                 score = "bleu" if "bleu" in step["dev"][0] else "f1"
-                points = [(one["seconds"] / 60, one[score]) for one in step["dev"]]
+                if step["dev"][0]["step"] > 0:  # else it goes on where the one before ended
+                    begin = 0.0
+                points = [(begin + one["seconds"] / 60, one[score]) for one in step["dev"]]
+                begin = points[-1][0]
                 lines.append((path.stem if len(paths) > 1 else name.removeprefix("train "), points))
     values = [value for _, points in lines for _, value in points]
     ticks, last = find_ticks(min(values), max(values)), max(points[-1][0] for _, points in lines)
@@ -59,10 +71,11 @@ def main(paths: list[Path]) -> None:
     for tick in find_ticks(0, last):
         if tick <= last:
             shapes.append(text(x(tick), HEIGHT - BOTTOM + 22, f"{tick:g}", anchor="middle"))
-    for (name, points), colour in zip(lines, COLOURS):
+    ends = spread([y(points[-1][1]) for _, points in lines])
+    for (name, points), colour, end in zip(lines, COLOURS, ends):
         places = " ".join(f"{x(minutes):.1f},{y(value):.1f}" for minutes, value in points)
         shapes.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        shapes.append(text(x(points[-1][0]) + 6, y(points[-1][1]) + 4, f"{name} {points[-1][1]:.1f}", colour))
+        shapes.append(text(x(points[-1][0]) + 6, end + 4, f"{name} {points[-1][1]:.1f}", colour))
     style = 'font-family="sans-serif" font-size="13"'
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" {style}>')
     print("\n".join(shapes))

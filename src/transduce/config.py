@@ -169,7 +169,7 @@ class TrainingConfig(Settings):
     patience: int | None = None
     """stop after so many validations without a new best one"""
     schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = "inverse-sqrt"
-    """how the learning rate falls after the warm-up: as in equation 3, to zero at the last step, or not at all"""
+    """how the learning rate falls after the warm-up: as in equation 3, to zero at the first limit, or not at all"""
     warmup_steps: int = 4000
     """steps over which the learning rate rises (equation 3)"""
     peak_rate: float | None = None

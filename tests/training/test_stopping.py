@@ -16,7 +16,6 @@ from runs import SHORT, at_save, at_step, checkpoints, command, contents, leftov
 from transduce.config import TrainingConfig
 from transduce.errors import UsageError
 from transduce.model import saved
-from transduce.text.batches import Position
 from transduce.training import checkpoint, loop, meter, stopping
 from transduce.training.stopping import Limits, Signals, parse_duration
 
@@ -280,11 +279,42 @@ def test_the_best_is_the_best_by_what_is_asked_for(tmp_path: Path, data: Path, b
     assert expected == ([True] * 4 if by == "loss" else [True] + [False] * 3)  # so early nothing has any BLEU
 
 
-def test_the_time_left():
+def test_the_last_step():
     config = TrainingConfig(steps=100, epochs=4, tokens=5000)
-    state: Any = SimpleNamespace(step=10, tokens=1000, position=Position(0, 5))
-    assert Limits(TrainingConfig(steps=100)).seconds_left(state, 0.5, 2.0, 100) == 90 * 2
-    assert Limits(config).seconds_left(state, 0.5, 2.0, 100) == 40 * 2  # the tokens come first
-    assert Limits(TrainingConfig(steps=100, epochs=4)).seconds_left(state, 0.5, 2.0, 100) == 70 * 2
-    assert 0 < Limits(config, seconds=7.0).seconds_left(state, 0.5, 2.0, 100) <= 7
-    assert Limits(config, seconds=0.0).seconds_left(state, 0.5, 2.0, 100) == 0
+    state: Any = SimpleNamespace(step=10, tokens=1000)
+    assert Limits(TrainingConfig(steps=100)).last_step(state, 0.5, 2.0) == 100
+    assert Limits(config).last_step(state, 0.5, 2.0) == 50  # the tokens come first
+    assert Limits(TrainingConfig(steps=100, epochs=4)).last_step(state, 0.5, 2.0) == 80
+    assert Limits(config, seconds=7.0).last_step(state, 0.5, 2.0) == pytest.approx(13.5, abs=0.1)
+    assert Limits(config, seconds=7.0).last_step(state, 0.5, 0.0) == 50  # nobody knows yet how long a step takes
+    assert Limits(config, seconds=0.0).last_step(state, 0.5, 2.0) == 10
+
+
+FALLING = ["--training.schedule", "linear", "--training.warmup-steps", "2", "--training.peak-rate", "0.001"]
+
+
+def rates(out: Path) -> dict[int, float]:
+    return {line["step"]: line["rate"] for line in metrics(out) if line["kind"] == "train"}
+
+
+def test_a_rate_falls_until_the_first_limit(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch):
+    flags = [*FALLING, "--training.epochs", "1", "--training.steps", "1000"]
+    monkeypatch.setattr(meter, "SECONDS", 0.0)
+    assert train(data, tmp_path / "whole", *flags) == 0
+    expected = {step: 0.001 * min(step / 2, (18 - step) / 16) for step in range(1, 18)}
+    assert rates(tmp_path / "whole") == pytest.approx(expected)
+    with monkeypatch.context() as once:
+        at_step(12, lambda: send(signal.SIGTERM), once.setattr)
+        assert train(data, tmp_path / "run", *flags) == 128 + signal.SIGTERM
+    assert train(data, tmp_path / "run", *flags, "--resume") == 0
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_rate_falls_until_the_time_is_over(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock):
+    monkeypatch.setattr(meter, "SECONDS", 0.0)
+    assert train(data, tmp_path / "run", *FALLING, "--for", "16m10s", "--training.steps", "1000") == 0
+    # A step takes 100 s, of which the first two steps know nothing yet: the last is the tenth, of 9.7 there is time for.
+    expected = {step: 0.001 * (10.7 - step) / 8.7 for step in range(3, 11)}
+    assert {step: rate for step, rate in rates(tmp_path / "run").items() if step > 2} == pytest.approx(
+        expected, rel=0.05
+    )

@@ -23,6 +23,7 @@ from transduce.training.events import EventFile
 from transduce.training.live import Live
 from transduce.training.meter import Meter, Seen
 from transduce.training.metrics import DevMetrics, MetricsFile
+from transduce.training.schedule import learning_rate
 from transduce.training.stopping import Limits, Signals, describe_signal
 from transduce.training.validate import DevScores, Validator
 
@@ -49,11 +50,30 @@ class Run:
     halved: int = 0  # batches that did not fit into memory
     begin: float = field(default_factory=time.monotonic)
     saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was
+    logged: tuple[int, float] | None = None  # the step of the first log line, and when that was
 
     def __post_init__(self) -> None:
         self.earlier = self.state.seconds
         self.checkpoints = Checkpoints(self.folder)
         self.validator = Validator(self.data, self.config, self.autocast)
+        self.last_step = self.find_last_step()
+
+    def find_epoch(self) -> float:
+        """How many passes over the data were made."""
+        epoch, step = self.state.position
+        return epoch + step / len(self.batches.plan(epoch))
+
+    def step_seconds(self) -> float:
+        """How long a step takes in the mean, with all that comes between; 0 before the first line of the log."""
+        if self.logged is None or self.state.step == self.logged[0]:
+            return 0.0
+        step, seconds = self.logged
+        return (time.monotonic() - seconds) / (self.state.step - step)
+
+    def find_last_step(self) -> float:
+        """The step with which the run will end, as far as one can tell."""
+        epoch = self.find_epoch() if self.config.training.epochs is not None else 0.0
+        return self.limits.last_step(self.state, epoch, self.step_seconds())
 
 
 def train(run: Run) -> str:
@@ -64,7 +84,10 @@ def train(run: Run) -> str:
     with Signals() as signals, Loader(run.batches, state.position, share=processes.rank, pin=pin) as loader:
         for batch in loader if reason is None else ():
             run.meter.add(take_step(run, batch))
-            asked, late, due = processes.highest(signals.asked or 0, run.limits.late(), checkpoint_due(run))
+            late = not run.limits.seconds_left()
+            asked, late, due, run.last_step = processes.highest(
+                signals.asked or 0, late, checkpoint_due(run), run.find_last_step()
+            )
             limit = run.limits.reached(state, late=bool(late))
             reason = limit or (describe_signal(int(asked)) if asked else None)
             if reason or due or run.meter.due():
@@ -92,9 +115,9 @@ def take_step(run: Run, batch: Batch) -> Seen:
 def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
     """The sums of both losses, the number of targets and the gradient's norm; and the learning rate."""
     optimiser, processes, step = run.state.optimiser, run.processes, run.state.step + 1
+    rate = learning_rate(step, run.config.training, run.config.model.d_model, run.last_step)
     if run.captured:
         try:
-            rate = optimiser.rate_of(step)
             return run.captured(batch, step_seed(run.config.training.seed, run.state.step, processes.rank), rate), rate
         except RuntimeError as error:
             if not _out_of_memory(error):
@@ -104,7 +127,7 @@ def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
             _forget(run)
     targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
     sums = processes.add(backward(run, batch, targets))
-    norm, rate = optimiser.update(step, sums[0])
+    norm = optimiser.update(rate, sums[0])
     return torch.stack((*sums, targets, norm)), rate
 
 
@@ -188,8 +211,7 @@ def log(run: Run) -> None:
         raise TransduceError(_describe_bad(run, bad[0]))
     state.skipped += len(bad)
     state.seconds = run.earlier + time.monotonic() - run.begin
-    epoch = state.position.epoch + state.position.step / len(run.batches.plan(state.position.epoch))
-    metrics = run.meter.metrics(state, epoch, state.seconds)
+    metrics = run.meter.metrics(state, run.find_epoch(), state.seconds)
     if bad:
         run.live.say(
             f"skipped {len(bad)} of {len(run.meter.steps)} updates up to step {state.step:,}: not finite "
@@ -197,7 +219,9 @@ def log(run: Run) -> None:
         )
     for file in run.files:
         file.write(metrics)
-    run.live.train(metrics, run.limits.seconds_left(state, epoch, *run.meter.pace()))
+    run.logged = run.logged or (state.step, time.monotonic())
+    left = (run.last_step - state.step) * (run.step_seconds() or run.meter.pace())
+    run.live.train(metrics, max(0.0, min(left, run.limits.seconds_left())))
     run.meter.restart()
 
 

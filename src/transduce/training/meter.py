@@ -59,10 +59,9 @@ class Meter:
         """Whether it is time to look."""
         return bool(self.steps) and time.monotonic() - self.begin >= SECONDS
 
-    def pace(self) -> tuple[float, float]:
-        """Seconds and tokens of a step, over all processes."""
-        steps = max(1, len(self.steps))
-        return (time.monotonic() - self.begin) / steps, self.tokens / steps
+    def pace(self) -> float:
+        """Seconds of a step."""
+        return (time.monotonic() - self.begin) / max(1, len(self.steps))
 
     def read(self) -> list[list[float]]:
         """Wait for the device and return for each step the sums of both losses, the target tokens and the norm."""

@@ -13,14 +13,13 @@ from transduce.model.transformer import Transformer
 from transduce.training.adam import Adam
 from transduce.training.distributed import whole
 from transduce.training.muon import Muon, matrices
-from transduce.training.schedule import learning_rate
 
 
 class Optimiser:
     """Updates the model; its moments are named after the weights they belong to."""
 
     def __init__(self, model: Transformer, config: TrainingConfig):
-        self.config, self.d_model = config, model.config.d_model
+        self.config = config
         self.named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         # Once an update was not finite none is applied until somebody has looked; or only that one is skipped.
         self.broken = torch.zeros((), device=model.device)
@@ -31,15 +30,11 @@ class Optimiser:
         self.rate = torch.zeros((), device=model.device)
         self.number = 0.0
 
-    def update(self, step: int, loss: Tensor) -> tuple[Tensor, float]:
-        """Apply the gradients of a loss in a step; return their norm, not yet waited for, and the learning rate."""
-        self.number = self.rate_of(step)
-        self.rate.fill_(self.number)
-        return self.apply(loss), self.number
-
-    def rate_of(self, step: int) -> float:
-        """The learning rate of a step, counted from 1."""
-        return learning_rate(step, self.config, self.d_model)
+    def update(self, rate: float, loss: Tensor) -> Tensor:
+        """Apply the gradients of a loss at a learning rate; return their norm, not yet waited for."""
+        self.number = rate
+        self.rate.fill_(rate)
+        return self.apply(loss)
 
     def apply(self, loss: Tensor) -> Tensor:
         """Apply the gradients of a loss at the rate that was set; return their norm, not yet waited for.

@@ -31,9 +31,9 @@ class Limits:
     seconds: float | None = None
     begin: float = field(default_factory=time.monotonic)
 
-    def late(self) -> bool:
-        """Whether the time is over."""
-        return self.seconds is not None and time.monotonic() - self.begin >= self.seconds
+    def seconds_left(self) -> float:
+        """Of the time given."""
+        return max(0.0, self.seconds - (time.monotonic() - self.begin)) if self.seconds is not None else math.inf
 
     def reached(self, state: State, *, late: bool = False) -> str | None:
         """Say which limit is reached, or nothing."""
@@ -50,16 +50,17 @@ class Limits:
             return "the time given with --for is over"
         return None
 
-    def seconds_left(self, state: State, epoch: float, step_seconds: float, step_tokens: float) -> float:
-        """How long it will take until the first limit, at the present speed."""
+    def last_step(self, state: State, epoch: float, step_seconds: float) -> float:
+        """The step at which the first limit will be reached, if all goes on as until now."""
         config = self.config
-        steps = float(config.steps - state.step)
-        if config.tokens is not None and step_tokens:
-            steps = min(steps, (config.tokens - state.tokens) / step_tokens)
+        steps = float(config.steps)
+        if config.tokens is not None and state.tokens:
+            steps = min(steps, state.step * config.tokens / state.tokens)
         if config.epochs is not None and epoch:
-            steps = min(steps, state.step * (config.epochs / epoch - 1))
-        left = self.seconds - (time.monotonic() - self.begin) if self.seconds is not None else math.inf
-        return max(0.0, min(steps * step_seconds, left))
+            steps = min(steps, state.step * config.epochs / epoch)
+        if step_seconds:
+            steps = min(steps, state.step + self.seconds_left() / step_seconds)
+        return steps
 
 
 def describe_signal(number: int) -> str:

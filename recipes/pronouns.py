@@ -1,0 +1,193 @@
+"""Which heads find what "it" stands for? The paper's Figure 4 shows two that seem to; here each is switched off.
+
+    python recipes/pronouns.py MODEL --out pronouns.json
+
+MODEL translates from English to German, where "it" is er, sie or es, as the noun is: "I bought the lamp because it was
+cheap" needs sie, for die Lampe. 108 such sentences are forced up to the pronoun, and of the three the right one must be the
+most probable. For each head: how that changes without it, and how much of its weight goes from "it", or from the step that
+says the pronoun, to the noun and its article. An hour on one core for a base model and all its heads: --kinds takes some.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from recipe import Found, find_commit, run
+
+from transduce import Translator
+from transduce.decoding.force import Pair, score_pairs
+from transduce.disk import write_json
+from transduce.errors import DataError
+from transduce.progress import show_progress
+from transduce.seeing.attention import look
+from transduce.seeing.kinds import KINDS
+from transduce.seeing.switching import Head, all_heads, switched_off
+
+NOUNS = {
+    "er": "table Tisch, chair Stuhl, coat Mantel, key Schlüssel, computer Computer, ball Ball, spoon Löffel, hat Hut, "
+    "carpet Teppich, umbrella Regenschirm, plan Plan, tractor Traktor",
+    "sie": "lamp Lampe, bag Tasche, clock Uhr, newspaper Zeitung, flower Blume, bottle Flasche, door Tür, camera Kamera, "
+    "machine Maschine, map Karte, guitar Gitarre, bridge Brücke",
+    "es": "book Buch, house Haus, bed Bett, picture Bild, knife Messer, ship Schiff, dress Kleid, bicycle Fahrrad, "
+    "glass Glas, boat Boot, paper Papier, window Fenster",
+}
+PRONOUNS = tuple(NOUNS)
+WHOM = {"er": "den", "sie": "die", "es": "das"}
+WHO = {"er": "Der", "sie": "Die", "es": "Das"}
+# The English, the German up to the pronoun, and what follows it.
+FRAMES = (
+    ("I bought the {en} because it was cheap.", "Ich habe {whom} {de} gekauft, weil", "billig war."),
+    ("We saw the {en} yesterday, but it was too old.", "Wir haben {whom} {de} gestern gesehen, aber", "war zu alt."),
+    ("The {en} is new, but it is not good.", "{who} {de} ist neu, aber", "ist nicht gut."),
+)
+
+
+class Probe(NamedTuple):
+    """A sentence whose "it" has one right German pronoun."""
+
+    source: str
+    noun: str
+    right: str
+    before: str
+    after: str
+    german: str
+    """the noun"""
+
+    def target(self, pronoun: str) -> str:
+        """The translation with a pronoun."""
+        return f"{self.before} {pronoun} {self.after}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the words of a probe stand among its tokens."""
+
+    it: int
+    source_noun: Sequence[int]
+    step: int
+    """the step that says the pronoun"""
+    target_noun: Sequence[int]
+    """the steps that take in the noun and its article"""
+
+
+def make_probes() -> Iterator[Probe]:
+    """Every noun in every sentence."""
+    for right, nouns in NOUNS.items():
+        for english, german in (noun.split() for noun in nouns.split(", ")):
+            for source, before, after in FRAMES:
+                before = before.format(de=german, whom=WHOM[right], who=WHO[right])
+                yield Probe(source.format(en=english), english, right, before, after, german)
+
+
+def read_pair(translator: Translator, probe: Probe, pronoun: str) -> Pair:
+    """A probe and its translation as tokens."""
+    return translator.tokens(probe.source, "source"), translator.tokens(probe.target(pronoun), "target")
+
+
+def find_place(translator: Translator, probe: Probe) -> Place:
+    """Where "it", the noun and the pronoun stand."""
+
+    def words_of(side: str, text: str) -> list[str]:
+        """The word that each token is a part of."""
+        pieces = translator.subwords[side].pieces(translator.tokens(text, side)[:-1])
+        numbers = np.cumsum([piece.startswith("▁") for piece in pieces])
+        whole = {number: "".join(p for p, n in zip(pieces, numbers) if n == number) for number in numbers}
+        return [whole[number].strip("▁.,") for number in numbers]
+
+    source, target = words_of("source", probe.source), words_of("target", probe.target(probe.right))
+    step = len(probe_tokens := translator.tokens(probe.before, "target")[:-1])
+    if target[step] != probe.right or len(probe_tokens) >= len(target):
+        raise DataError(f"the subwords of {probe.target(probe.right)!r} do not show where {probe.right!r} begins")
+    noun = [place for place, word in enumerate(target[:step]) if word == probe.german]
+    return Place(
+        it=source.index("it"),
+        source_noun=[place for place, word in enumerate(source) if word == probe.noun],
+        step=step,
+        # The decoder takes a token in one step after it is said; the article stands before the noun.
+        target_noun=[noun[0], *(place + 1 for place in noun)],
+    )
+
+
+def measure(translator: Translator, probes: Sequence[Probe], places: Sequence[Place]) -> Found:
+    """How probable the right pronouns are among the three, and how often they are the most probable."""
+    pairs = [read_pair(translator, probe, pronoun) for probe in probes for pronoun in PRONOUNS]
+    scores = score_pairs(translator.loaded[0].model, pairs)
+    steps = [place.step for place in places for _ in PRONOUNS]
+    said = np.array([score[step] for score, step in zip(scores, steps)]).reshape(-1, len(PRONOUNS))
+    shares = np.exp(said) / np.exp(said).sum(1, keepdims=True)
+    right = np.array([PRONOUNS.index(probe.right) for probe in probes])
+    by_pronoun = {
+        pronoun: float((shares.argmax(1) == right)[right == number].mean()) for number, pronoun in enumerate(PRONOUNS)
+    }
+    return {
+        "probability": float(shares[np.arange(len(right)), right].mean()),
+        "right": float((shares.argmax(1) == right).mean()),
+        "right_by_pronoun": by_pronoun,
+    }
+
+
+def measure_looks(translator: Translator, probes: Sequence[Probe], places: Sequence[Place]) -> dict[Head, float]:
+    """How much of each head's weight goes to the noun: from "it", or from the step that says the pronoun."""
+    model = translator.loaded[0].model
+    pairs = [read_pair(translator, probe, probe.right) for probe in probes]
+    found = dict.fromkeys(all_heads(model), 0.0)
+    for number, looked in look(model, pairs):
+        place = places[number]
+        seen = {
+            "encoder": (place.it, place.source_noun),
+            "decoder": (place.step, place.target_noun),
+            "cross": (place.step, place.source_noun),
+        }
+        for head in found:
+            query, keys = seen[head.kind]
+            found[head] += float(looked.attention.of(head.kind)[head.layer][head.head, query, keys].sum()) / len(pairs)
+    return found
+
+
+def main() -> None:
+    """Measure the whole model, then without each head."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("--out", type=Path, required=True, help="file for all numbers, as JSON")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which heads (default all)")
+    given = parser.parse_args()
+    translator = Translator.load(given.model, precision="float32", engine="torch")
+    model = translator.loaded[0].model
+    probes = list(make_probes())
+    places = [find_place(translator, probe) for probe in probes]
+    whole = measure(translator, probes, places)
+    looks = measure_looks(translator, probes, places)
+    rows: list[Found] = []
+    heads = [head for head in all_heads(model) if head.kind in given.kinds]
+    with show_progress("switch", len(heads), "heads") as task:
+        for head in heads:
+            with switched_off(model, [head]):
+                without = measure(translator, probes, places)
+            rows.append(
+                {"kind": head.kind, "layer": head.layer + 1, "head": head.head + 1, "looks": looks[head], **without}
+            )
+            task.update(len(rows), len(rows))
+    found = {"recipe": "pronouns", "commit": find_commit(), "sentences": len(probes), "whole": whole, "heads": rows}
+    write_json(given.out, found)
+    show(whole, rows)
+
+
+def show(whole: Found, rows: Sequence[Found]) -> None:
+    """Print the heads that are missed the most, and those that look at the noun the most."""
+    print(f"the right pronoun: {whole['right']:.1%}, probability {whole['probability']:.3f}")
+    for title, key in (
+        ("missed the most", lambda row: row["probability"]),
+        ("look the most", lambda row: -row["looks"]),
+    ):
+        print(f"\n{title:24}{'looks':>8}{'right':>9}{'probability':>13}")
+        for row in sorted(rows, key=key)[:8]:
+            name = f"{row['kind']} {row['layer']}, head {row['head']}"
+            print(f"{name:24}{row['looks']:8.2f}{row['right']:9.1%}{row['probability']:13.3f}")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
