@@ -38,7 +38,7 @@ SHORTER = [
     *("--training.steps", "4", "--training.checkpoint-steps", "2", "--training.warmup-steps", "2"),
     *("--training.bleu-sentences", "2", "--model.layers", "1", "--model.d-model", "32", "--model.d-ff", "32"),
     *("--model.heads", "2", "--batch.source-tokens", "2048", "--batch.target-tokens", "2048"),
-    *("--batch.parts", "8", "--device", "cpu"),
+    *("--batch.parts", "8", "--device", "cpu", "--training.precision", "float32"),
 ]
 SMALLER = {
     "--subwords 16000": "--subwords 500",
