@@ -97,7 +97,8 @@ class Reader:
     """Somebody with a folder of text who reads the pages in their order and types what they say."""
 
     folder: Path
-    typed: set[str] = field(default_factory=set)
+    typed: dict[str, list[str]] = field(default_factory=dict)
+    """each line, and what it printed"""
     server: "subprocess.Popen[str] | None" = None
     port: int = 0
 
