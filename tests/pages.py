@@ -38,7 +38,7 @@ SHORTER = [
     *("--training.steps", "4", "--training.checkpoint-steps", "2", "--training.warmup-steps", "2"),
     *("--training.bleu-sentences", "2", "--model.layers", "1", "--model.d-model", "32", "--model.d-ff", "32"),
     *("--model.heads", "2", "--batch.source-tokens", "2048", "--batch.target-tokens", "2048"),
-    *("--batch.parts", "8", "--device", "cpu"),
+    *("--batch.parts", "8", "--device", "cpu", "--training.precision", "float32"),
 ]
 SMALLER = {
     "--subwords 16000": "--subwords 500",
@@ -97,7 +97,8 @@ class Reader:
     """Somebody with a folder of text who reads the pages in their order and types what they say."""
 
     folder: Path
-    typed: set[str] = field(default_factory=set)
+    typed: dict[str, list[str]] = field(default_factory=dict)
+    """each line, and what it printed"""
     server: "subprocess.Popen[str] | None" = None
     port: int = 0
 

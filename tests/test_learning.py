@@ -7,33 +7,33 @@ import pytest
 
 from transduce.cli import main
 
-LETTERS = "abcdefghijklmnop"
+LETTERS = "abcdefgh"
 # The corpus is made of single letters, in which the usual rules see no language.
-PREPARE = ["--subwords", "293", "--no-clean.near-duplicate"]
+PREPARE = ["--subwords", "281", "--no-clean.near-duplicate"]
 PREPARE += [
     word for rule in ("copied", "letters", "repeated", "language", "leak") for word in (f"--clean.{rule}", "off")
 ]
-MODEL = ["--model.d-model", "64", "--model.d-ff", "256", "--model.heads", "8"]
-BATCH = ["--batch.source-tokens", "1024", "--batch.target-tokens", "1024", "--batch.parts", "1"]
-TRAINING = ["--training.steps", "260", "--training.warmup-steps", "40", "--training.peak-rate", "0.008"]
-TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "130"]
+MODEL = ["--model.d-model", "64", "--model.d-ff", "128", "--model.heads", "4"]
+BATCH = ["--batch.source-tokens", "512", "--batch.target-tokens", "512", "--batch.parts", "1"]
+TRAINING = ["--training.steps", "200", "--training.warmup-steps", "30", "--training.peak-rate", "0.008"]
+TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100", "--training.checkpoint-steps", "100"]
 
 
 def sequences(count: int) -> list[str]:
-    """Different sequences of two to eight letters."""
+    """Different sequences of two to six letters."""
     chance = random.Random(1)
     found: dict[str, None] = {}
     while len(found) < count:
-        found[" ".join(chance.choices(LETTERS, k=chance.randint(2, 8)))] = None
+        found[" ".join(chance.choices(LETTERS, k=chance.randint(2, 6)))] = None
     return list(found)
 
 
 def test_held_out_sequences_come_out_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # One model learns both tasks; a letter in front says which of them is meant.
     pairs = [
-        (f"x {text}", text) if place % 2 else (f"y {text}", text[::-1]) for place, text in enumerate(sequences(12_500))
+        (f"x {text}", text) if place % 2 else (f"y {text}", text[::-1]) for place, text in enumerate(sequences(6_500))
     ]
-    train, dev, test = pairs[:12_000], pairs[12_000:12_200], pairs[12_200:]
+    train, dev, test = pairs[:6_000], pairs[6_000:6_200], pairs[6_200:]
     for name, some in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in some))
     data, run = str(tmp_path / "data"), str(tmp_path / "run")
@@ -46,4 +46,4 @@ def test_held_out_sequences_come_out_right(tmp_path: Path, capsys: pytest.Captur
     assert main(["translate", run, "--input", str(tmp_path / "test.txt"), "--out", str(tmp_path / "out.txt")]) == 0
     outputs = (tmp_path / "out.txt").read_text().splitlines()
     right = sum(output == target for output, (_, target) in zip(outputs, test, strict=True))
-    assert right / len(test) >= 0.98
+    assert right / len(test) >= 0.98, right

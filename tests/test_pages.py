@@ -41,15 +41,13 @@ def test_commands_run_and_print_what_is_shown(
     # What a page goes on from was made by those before it.
     for earlier in PAGES[: PAGES.index(page) + 1]:
         for line, shown in commands(earlier):
-            if line in reader.typed:
-                continue
-            reader.typed.add(line)
-            code = reader.type(line)
-            printed = capsys.readouterr()
-            assert code == (2 if shown and shown[0].startswith("error:") else 0), f"{line}\n{printed.out}{printed.err}"
-            lines = (printed.out + printed.err).splitlines()
+            if line not in reader.typed:
+                code = reader.type(line)
+                printed = "".join(capsys.readouterr())
+                reader.typed[line] = printed.splitlines()
+                assert code == (2 if shown and shown[0].startswith("error:") else 0), f"{line}\n{printed}"
             for text in shown:
-                assert text.strip() == "…" or any(alike(text, other) for other in lines), (
+                assert text.strip() == "…" or any(alike(text, other) for other in reader.typed[line]), (
                     f"{line} does not print {text}"
                 )
     names: dict[str, object] = {}

@@ -31,7 +31,7 @@ SMALL = [
         "training.warmup-steps=2",
         "training.checkpoint-steps=3",
     ),
-    *("training.bleu-sentences=10", "search.max-tokens=6", "search.beam=2"),
+    *("training.bleu-sentences=10", "training.precision=float32", "search.max-tokens=6", "search.beam=2"),
 ]
 TRAIN, DEV, TEST = 240, 12, 12
 

@@ -148,18 +148,21 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Loaded, P
     return made
 
 
-@pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("name", ["program", "onnx"])
-def test_programs_and_onnx_say_what_we_say(alone: dict[str, tuple[Loaded, Path]], name: str, beam: int):
+def test_programs_and_onnx_say_what_we_say(alone: dict[str, tuple[Loaded, Path]], name: str):
     loaded, folder = alone[name]
     lines = [*LINES["source"][:6], "one"]
     translator, theirs = Translator.load(loaded.folder, engine="torch"), Alone(folder)
-    several: list[dict[str, Any]] = [{"stop": "full"}, {"alpha": 1.5, "extra_tokens": 1}]
+    several: list[dict[str, Any]] = [
+        {"beam": beam, **settings}
+        for beam in (1, 3)
+        for settings in ({"stop": "full"}, {"alpha": 1.5, "extra_tokens": 1})
+    ]
     for settings in several:
-        expected = translator.translate(lines, beam=beam, split="never", **settings)
-        assert theirs.translate(lines, beam=beam, **settings) == [translation.text for translation in expected]
-        assert theirs.translate(lines[-1:], beam=beam, **settings) == [expected[-1].text]  # alone as in a batch
-    assert len({translation.text for translation in translator.translate(lines, beam=beam)}) > 2
+        expected = translator.translate(lines, split="never", **settings)
+        assert theirs.translate(lines, **settings) == [translation.text for translation in expected], settings
+        assert theirs.translate(lines[-1:], **settings) == [expected[-1].text], settings  # alone as in a batch
+        assert len({translation.text for translation in expected}) > 2
     pairs = list(zip(encode(loaded, "source"), encode(loaded, "target")))[:3]
     scores = [scores.sum() for scores in translator.score(list(zip(LINES["source"], LINES["target"])))[:3]]
     assert to_program.score(loaded, folder, pairs) == pytest.approx(scores, rel=1e-4)

@@ -156,7 +156,8 @@ def test_old_weights_are_read_without_unpickling(tmp_path: Path):
         torch.save(saved.model.state_dict(), saved.folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
         found = import_model(Order(saved.folder, tmp_path / f"old-{zipped}")).weights
         assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+        for name, weight in expected.items():  # some are products, whose last bits depend on where they lie in memory
+            torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-6)
 
 
 def test_a_tag_is_given_to_every_sentence(tmp_path: Path):

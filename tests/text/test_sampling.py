@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from transduce.config import BatchConfig
-from transduce.text import sampling
+from transduce.text import numbers, sampling
 from transduce.text.batches import Batches
 from transduce.text.inputs import PrepareConfig
 from transduce.text.prepare import prepare
@@ -20,11 +20,13 @@ from transduce.text.subwords import Subwords, SubwordsConfig
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> DataSet:
-    folder: Path = tmp_path_factory.mktemp("numbers") / "data"
-    config = PrepareConfig(
-        builtin="numbers", workers=1, subwords=SubwordsConfig(size=800, kind=request.param, sample=8000)
-    )
-    return prepare(folder, config)[0]
+    folder: Path = tmp_path_factory.mktemp("numbers")
+    for split, pairs in (("train", numbers.corpus("train", 8000)), ("dev", numbers.corpus("dev", 20))):
+        lines = "".join(f"{source}\t{target}\n" for source, target in pairs)
+        (folder / f"{split}.tsv").write_text(lines, encoding="utf-8")
+    subwords = SubwordsConfig(size=800, kind=request.param)
+    train, dev = (folder / "train.tsv",), (folder / "dev.tsv",)
+    return prepare(folder / "data", PrepareConfig(pairs=train, dev_pairs=dev, workers=1, subwords=subwords))[0]
 
 
 def make_config(data: DataSet) -> BatchConfig:
@@ -94,7 +96,7 @@ def test_a_full_buffer_keeps_the_last_sentences_as_they_are(data: DataSet, capac
 
 def test_batches_stay_well_filled(data: DataSet) -> None:
     batches = Batches(data, make_config(data))
-    filled = [batches.batch(0, step) for step in range(40)]
+    filled = [batches.batch(0, step) for step in range(20)]
     longer = np.mean([max(batch.source_tokens, batch.target_tokens) for batch in filled]) / 2400
     assert longer > 0.85
 
@@ -162,7 +164,8 @@ def test_no_dropout_gives_the_usual_split_and_full_dropout_gives_letters(data: D
 
 @pytest.mark.parametrize("most_tokens", [1 << 25, 400])
 def test_a_full_table_gives_the_same_result(data: DataSet, monkeypatch: pytest.MonkeyPatch, most_tokens: int) -> None:
-    whole = [Batches(data, make_config(data)).batch(0, step).target for step in range(6)]
+    usual = Batches(data, make_config(data))
+    whole = [usual.batch(0, step).target for step in range(6)]
     monkeypatch.setattr(sampling, "TABLE_WORDS", 30)
     monkeypatch.setattr(sampling, "TABLE_TOKENS", most_tokens)
     small = Batches(data, make_config(data))

@@ -37,6 +37,7 @@ FLAGS = {
     "--training.checkpoint-steps": "5",
     "--training.warmup-steps": "10",
     "--training.peak-rate": "0.005",
+    "--training.precision": "float32",  # on every machine, whatever its processor has
     "--training.bleu-sentences": "0",
 }
 SHORT = ["--training.steps", "8", "--training.checkpoint-steps", "2"]

@@ -37,8 +37,10 @@ FAST = [
     "2",
     "--training.bleu-sentences",
     "0",
+    "--training.precision",
+    "float32",
 ]
-FEW = ["--training.steps", "2", "--training.checkpoint-steps", "1"]
+FEW = ["--training.steps", "2", "--training.checkpoint-steps", "1", "--training.precision", "float32"]
 
 
 def run(*words: str | Path) -> int:
