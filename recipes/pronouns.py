@@ -3,13 +3,13 @@
     python recipes/pronouns.py MODEL --out pronouns.json
 
 MODEL translates from English to German, where "it" is er, sie or es, as the noun is: "I bought the lamp because it was
-cheap" needs sie, for die Lampe. 108 such sentences are forced up to the pronoun, and of the three the right one must be the
-most probable. For each head: how that changes without it, and how much of its weight goes from "it", or from the step that
-says the pronoun, to the noun and its article. An hour on one core for a base model and all its heads: --kinds takes some.
+cheap" needs sie, for die Lampe. 108 such sentences are forced up to the pronoun, and of the three the right one must be
+the most probable. For each head: how that changes without it, and how much of its attention goes to the noun and its
+article, from "it" or from the step that says the pronoun. Twenty minutes on one core for a base model; --kinds takes
+some heads only.
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,8 @@ from transduce.seeing.switching import Head, all_heads, switched_off
 NOUNS = {
     "er": "table Tisch, chair Stuhl, coat Mantel, key Schlüssel, computer Computer, ball Ball, spoon Löffel, hat Hut, "
     "carpet Teppich, umbrella Regenschirm, plan Plan, tractor Traktor",
-    "sie": "lamp Lampe, bag Tasche, clock Uhr, newspaper Zeitung, flower Blume, bottle Flasche, door Tür, camera Kamera, "
-    "machine Maschine, map Karte, guitar Gitarre, bridge Brücke",
+    "sie": "lamp Lampe, bag Tasche, clock Uhr, newspaper Zeitung, flower Blume, bottle Flasche, door Tür, "
+    "camera Kamera, machine Maschine, map Karte, guitar Gitarre, bridge Brücke",
     "es": "book Buch, house Haus, bed Bett, picture Bild, knife Messer, ship Schiff, dress Kleid, bicycle Fahrrad, "
     "glass Glas, boat Boot, paper Papier, window Fenster",
 }
@@ -67,10 +67,10 @@ class Place:
     """Where the words of a probe stand among its tokens."""
 
     it: int
-    source_noun: Sequence[int]
+    source_noun: range
     step: int
     """the step that says the pronoun"""
-    target_noun: Sequence[int]
+    target_noun: range
     """the steps that take in the noun and its article"""
 
 
@@ -91,24 +91,21 @@ def read_pair(translator: Translator, probe: Probe, pronoun: str) -> Pair:
 def find_place(translator: Translator, probe: Probe) -> Place:
     """Where "it", the noun and the pronoun stand."""
 
-    def words_of(side: str, text: str) -> list[str]:
-        """The word that each token is a part of."""
-        pieces = translator.subwords[side].pieces(translator.tokens(text, side)[:-1])
-        numbers = np.cumsum([piece.startswith("▁") for piece in pieces])
-        whole = {number: "".join(p for p, n in zip(pieces, numbers) if n == number) for number in numbers}
-        return [whole[number].strip("▁.,") for number in numbers]
+    def reach(side: str, words: Sequence[str]) -> int:
+        """How many tokens the first words of a sentence are."""
+        return len(translator.tokens(" ".join(words), side)) - 1
 
-    source, target = words_of("source", probe.source), words_of("target", probe.target(probe.right))
-    step = len(probe_tokens := translator.tokens(probe.before, "target")[:-1])
-    if target[step] != probe.right or len(probe_tokens) >= len(target):
-        raise DataError(f"the subwords of {probe.target(probe.right)!r} do not show where {probe.right!r} begins")
-    noun = [place for place, word in enumerate(target[:step]) if word == probe.german]
+    source, before = probe.source.split(), probe.before.split()
+    noun, it, german = source.index(probe.noun), source.index("it"), before.index(probe.german)
+    step = reach("target", before)
+    if reach("source", source[: it + 1]) != reach("source", source[:it]) + 1:
+        raise DataError('the model splits the word "it"; this recipe is for those that do not')
     return Place(
-        it=source.index("it"),
-        source_noun=[place for place, word in enumerate(source) if word == probe.noun],
+        it=reach("source", source[:it]),
+        source_noun=range(reach("source", source[:noun]), reach("source", source[: noun + 1])),
         step=step,
-        # The decoder takes a token in one step after it is said; the article stands before the noun.
-        target_noun=[noun[0], *(place + 1 for place in noun)],
+        # The article stands before the noun, and the decoder takes a token in one step after it is said.
+        target_noun=range(reach("target", before[: german - 1]) + 1, reach("target", before[: german + 1]) + 1),
     )
 
 
@@ -144,7 +141,9 @@ def measure_looks(translator: Translator, probes: Sequence[Probe], places: Seque
         }
         for head in found:
             query, keys = seen[head.kind]
-            found[head] += float(looked.attention.of(head.kind)[head.layer][head.head, query, keys].sum()) / len(pairs)
+            found[head] += float(looked.attention.of(head.kind)[head.layer][head.head, query, list(keys)].sum()) / len(
+                pairs
+            )
     return found
 
 
@@ -190,4 +189,4 @@ def show(whole: Found, rows: Sequence[Found]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    run(main)

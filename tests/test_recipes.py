@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import json
 import lzma
+import math
 import runpy
 import sys
 from html import escape
@@ -13,12 +14,18 @@ from typing import Any
 
 import pytest
 import sacrebleu
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from treebank import make_trees
 
+from transduce import Translator
+from transduce.config import Config, ModelConfig
+from transduce.model.saved import save_model
+from transduce.model.transformer import Transformer
 from transduce.text.numbers import corpus
 from transduce.text.shards import DataSet
+from transduce.text.subwords import Subwords, SubwordsConfig, learn
 from transduce.text.trees import parse_tree
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -285,6 +292,47 @@ def test_rank_correlation(values: list[int], random: Any):
     many = len(values)
     assert rank_correlation(values, shuffled) == pytest.approx(1 - 6 * squares / (many * (many**2 - 1)))
     assert rank_correlation([1.0, 2.0, 2.0, 3.0], [1.0, 2.0, 2.0, 3.0]) == pytest.approx(1)
+
+
+def test_pronouns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The right pronoun is as probable as in whole translations, and each head of the model is switched off."""
+    pronouns = importlib.import_module("pronouns")
+    probes = list(pronouns.make_probes())
+    assert len({probe.source for probe in probes}) == 108
+    lines = [line for probe in probes for line in (probe.source, *map(probe.target, pronouns.PRONOUNS))]
+    subwords = Subwords(learn(lines, SubwordsConfig(size=500, coverage=1.0)))
+    config = Config(model=ModelConfig(vocabulary=len(subwords), layers=1, d_model=8, d_ff=8, heads=2))
+    torch.manual_seed(1)
+    both = {"source": subwords, "target": subwords}
+    save_model(tmp_path / "model", config, Transformer(config.model).state_dict(), both, {"languages": ["en", "de"]})
+    run(monkeypatch, "pronouns", str(tmp_path / "model"), "--out", str(tmp_path / "found.json"))
+    found = json.loads((tmp_path / "found.json").read_text())
+    translator = Translator.load(tmp_path / "model", precision="float32", engine="torch")
+    right, shares = [], []
+    for probe in probes:
+        place = pronouns.find_place(translator, probe)
+        source, target = (
+            subwords.pieces(translator.tokens(text, side)[:-1])
+            for text, side in ((probe.source, "source"), (probe.target(probe.right), "target"))
+        )
+        assert source[place.it] == "▁it"
+        assert "".join(source[token] for token in place.source_noun).strip("▁.,") == probe.noun
+        assert target[place.step] == f"▁{probe.right}"
+        article, german = "".join(target[step - 1] for step in place.target_noun).strip("▁").split("▁")
+        assert german == probe.german
+        assert article.lower() in {"er": ("der", "den"), "sie": ("die",), "es": ("das",)}[probe.right]
+        scores = translator.score([(probe.source, probe.target(pronoun)) for pronoun in pronouns.PRONOUNS])
+        said = [math.exp(score[place.step]) for score in scores]
+        wanted = pronouns.PRONOUNS.index(probe.right)
+        shares.append(said[wanted] / sum(said))
+        right.append(said[wanted] == max(said))
+    assert found["whole"]["probability"] == pytest.approx(sum(shares) / 108, rel=1e-4)
+    assert found["whole"]["right"] == pytest.approx(sum(right) / 108)
+    names = [(head["kind"], head["layer"], head["head"]) for head in found["heads"]]
+    assert names == [(kind, 1, head) for kind in ("encoder", "decoder", "cross") for head in (1, 2)]
+    assert len({found["whole"]["probability"], *(head["probability"] for head in found["heads"])}) == 7
+    assert all(0 < head["looks"] < 1 for head in found["heads"])
+    assert capsys.readouterr().out.startswith(f"the right pronoun: {found['whole']['right']:.1%}")
 
 
 def test_finetune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

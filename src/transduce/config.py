@@ -191,7 +191,7 @@ class TrainingConfig(Settings):
     accumulate: int = 1
     """pieces that each process computes its batch in, one after another, to need less memory"""
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    """arithmetic of the matrix products; weights are always kept in float32; auto: bf16 where the hardware has it"""
+    """arithmetic of the matrix products; weights are always kept in float32; auto: bf16 where it is faster"""
     sharded: bool = False
     """split the weights over the processes (FSDP2), for models that do not fit one GPU"""
     average_checkpoints: int = 5

@@ -233,6 +233,10 @@ def test_heads_are_measured_and_switched_off(
         assert head["shares"].keys() == head["even"].keys()
     assert len({head["loss_without"] for head in found["heads"]}) == 12
     assert Page(out.read_text(encoding="utf-8")).data == found
+    some = run_heads(capsys, tiny, files, "--only", "decoder.2.1", "cross.1.2")["heads"]
+    names = {(head["kind"], head["layer"], head["head"]) for head in some if head["loss_without"] is not None}
+    assert names == {("decoder", 2, 1), ("cross", 1, 2)}
+    assert {head["loss_without"] for head in some} < {head["loss_without"] for head in found["heads"]} | {None}
     # Its roles can be chosen by on the page of a sentence.
     printed, page = tmp_path / "heads.json", tmp_path / "page.html"
     printed.write_text(json.dumps(found))
@@ -268,7 +272,10 @@ def test_wrong_files_are_named(
     assert f"{links}, line 3: '0:0' is no link" in refused(capsys, *command, "--alignments", links)
     links.write_text("0-0\n")
     assert f"{links} has 1" in refused(capsys, *command, "--alignments", links)
-    assert "bleu = true is about heads" in refused(capsys, *command, "--bleu", "--no-switch")
+    assert "bleu is about heads" in refused(capsys, *command, "--bleu", "--no-switch")
+    assert "only is about heads" in refused(capsys, *command, "--only", "cross.1.1", "--no-switch")
+    expected = "cross.1.4 is no head of this model; the first is encoder.1.1, the last cross.2.2"
+    assert expected in refused(capsys, *command, "--only", "cross.1.1", "cross.1.4")
     empty = tmp_path / "empty"
     empty.write_text("\n\n\n\n")
     assert "hold no pair" in refused(capsys, *command[:4], "--target", empty)

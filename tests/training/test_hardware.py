@@ -19,6 +19,7 @@ from transduce.training.distributed import Processes
 from transduce.training.hardware import captures, peak_rate, training_work, uses_bf16
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda", 0), torch.device("mps")
+LARGE = ModelConfig()
 Patch = pytest.MonkeyPatch
 
 
@@ -79,9 +80,10 @@ def test_too_many_processes_for_the_gpus_are_refused(monkeypatch: Patch):
 def test_gpus_have_bf16_from_ampere_on(monkeypatch: Patch, capability: tuple[int, int], there: bool):
     pretend(monkeypatch, gpus=1, capability=capability)
     assert has_bf16(CUDA) is there
-    assert uses_bf16(TrainingConfig(), CUDA) is there
-    assert uses_bf16(TrainingConfig(precision="bf16"), CUDA)
-    assert not uses_bf16(TrainingConfig(precision="float32"), CUDA)
+    assert uses_bf16(TrainingConfig(), LARGE, CUDA) is there
+    assert uses_bf16(TrainingConfig(), replace(LARGE, d_model=128), CUDA) is there
+    assert uses_bf16(TrainingConfig(precision="bf16"), LARGE, CUDA)
+    assert not uses_bf16(TrainingConfig(precision="float32"), LARGE, CUDA)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +101,13 @@ def test_cpus_have_bf16_where_they_have_its_instructions(monkeypatch: Patch, ins
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: instructions)
     devices._cpu_has_bf16.cache_clear()
     try:
-        assert uses_bf16(TrainingConfig(), CPU) is there
+        assert uses_bf16(TrainingConfig(), LARGE, CPU) is there
+        assert not uses_bf16(TrainingConfig(), replace(LARGE, d_model=128), CPU)  # casting takes longer than it saves
     finally:
         devices._cpu_has_bf16.cache_clear()
-    assert uses_bf16(TrainingConfig(precision="bf16"), CPU)
-    assert not uses_bf16(TrainingConfig(precision="float32"), CPU)
-    assert not uses_bf16(TrainingConfig(), MPS)
+    assert uses_bf16(TrainingConfig(precision="bf16"), LARGE, CPU)
+    assert not uses_bf16(TrainingConfig(precision="float32"), LARGE, CPU)
+    assert not uses_bf16(TrainingConfig(), LARGE, MPS)
 
 
 def test_steps_are_captured_alone_on_a_gpu_where_our_kernels_compute_all(monkeypatch: Patch):

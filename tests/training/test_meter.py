@@ -118,7 +118,7 @@ def test_where_subwords_are_split_anew_tokens_are_those_of_the_data_set(data: Pa
     watching = watch(batches)
     assert measure(watching, clock, state).tokens_per_second == pytest.approx(tokens / 2.0, rel=1e-12)
     assert measure(watching, clock, state).padding_saved > 0.1
-    assert watching.pace() == pytest.approx((2.0 / len(watching.steps), tokens / len(watching.steps)))
+    assert watching.pace() == pytest.approx(2.0 / len(watching.steps))
 
 
 def test_means_are_weighted_by_target_tokens(data: Path, clock: Clock, state: State):

@@ -22,10 +22,7 @@ def make_model(**changes: Any) -> Transformer:
 
 
 def make_optimiser(model: Transformer, **changes: Any) -> Optimiser:
-    config = TrainingConfig(
-        **{"optimiser": "muon", "schedule": "constant", "warmup_steps": 1, "peak_rate": 0.01, **changes}
-    )
-    return Optimiser(model, config)
+    return Optimiser(model, TrainingConfig(**{"optimiser": "muon", **changes}))
 
 
 def give_gradients(model: Transformer, step: int) -> None:
@@ -62,7 +59,7 @@ def test_it_is_torchs_muon_for_each_matrix_and_torchs_adam_for_the_rest(activati
                 gradients = torch.as_tensor(weight.grad).split([len(piece) for piece in alone[name]])
                 for piece, gradient in zip(alone[name], gradients, strict=True):
                     piece.grad = gradient
-        optimiser.update(step, LOSS)
+        optimiser.update(0.01, LOSS)
         muon.step()
         adam.step()
     for name, weight in model.named_parameters():
@@ -96,7 +93,7 @@ def test_it_goes_on_where_it_was():
     optimiser = make_optimiser(model)
     for step in (1, 2):
         give_gradients(model, step)
-        optimiser.update(step, LOSS)
+        optimiser.update(0.01, LOSS)
     kept = {name: tensor.clone() for name, tensor in optimiser.moments()}
     assert {name.partition(".")[0] for name in kept} == {"first", "second", "updates", "momentum"}
     assert {name.partition(".")[2] for name in kept if name.startswith("momentum.")} == set(matrices(model))
@@ -106,11 +103,11 @@ def test_it_goes_on_where_it_was():
     again.restore(kept)
     for one, other in ((model, optimiser), (resumed, again)):
         give_gradients(one, 3)
-        other.update(3, LOSS)
+        other.update(0.01, LOSS)
     torch.testing.assert_close(weights(model), weights(resumed), rtol=0, atol=0)
     before = weights(model)
     give_gradients(model, 4)
-    optimiser.update(4, LOSS)
+    optimiser.update(0.01, LOSS)
     assert all(not torch.equal(weight, before[name]) for name, weight in weights(model).items())
 
 
@@ -119,16 +116,16 @@ def test_an_update_that_is_not_finite_changes_nothing(then: str):
     model = make_model()
     optimiser = make_optimiser(model, not_finite=then)
     give_gradients(model, 1)
-    optimiser.update(1, LOSS)
+    optimiser.update(0.01, LOSS)
     before, kept = weights(model), {name: tensor.clone() for name, tensor in optimiser.moments()}
     give_gradients(model, 2)
     torch.as_tensor(next(iter(model.parameters())).grad).fill_(torch.nan)
     torch.as_tensor(model.get_parameter("encoder.0.self_attention.projection").grad).fill_(torch.inf)
-    optimiser.update(2, LOSS)
+    optimiser.update(0.01, LOSS)
     torch.testing.assert_close(weights(model), before, rtol=0, atol=0)
     torch.testing.assert_close(dict(optimiser.moments()), kept, rtol=0, atol=0)
     give_gradients(model, 3)
-    optimiser.update(3, LOSS)
+    optimiser.update(0.01, LOSS)
     stayed = [name for name, weight in weights(model).items() if torch.equal(weight, before[name])]
     assert stayed == (list(before) if then == "stop" else [])
 
@@ -139,7 +136,7 @@ def test_frozen_matrices_stay_and_it_needs_them_whole():
     optimiser = make_optimiser(model)
     before = weights(model)
     give_gradients(model, 1)
-    optimiser.update(1, LOSS)
+    optimiser.update(0.01, LOSS)
     changed = {name for name, weight in weights(model).items() if not torch.equal(weight, before[name])}
     assert changed == {name for name in matrices(make_model()) if name.startswith("decoder.")}
     with pytest.raises(ConfigError, match="needs whole matrices"):

@@ -313,7 +313,7 @@ def test_a_rate_falls_until_the_first_limit(tmp_path: Path, data: Path, monkeypa
 def test_a_rate_falls_until_the_time_is_over(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock):
     monkeypatch.setattr(meter, "SECONDS", 0.0)
     assert train(data, tmp_path / "run", *FALLING, "--for", "16m10s", "--training.steps", "1000") == 0
-    # A step takes 100 s, of which the first two steps know nothing yet: the last is the tenth, of 9.7 there is time for.
+    # A step takes 100 s, which the first two do not know yet: there is time for 9.7, so the tenth is the last.
     expected = {step: 0.001 * (10.7 - step) / 8.7 for step in range(3, 11)}
     assert {step: rate for step, rate in rates(tmp_path / "run").items() if step > 2} == pytest.approx(
         expected, rel=0.05

@@ -121,12 +121,13 @@ def measure_without(
     pairs: Sequence[Pair],
     texts: tuple[Sequence[str], Sequence[str]],
     make_engine: Callable[[], Engine] | None,
+    heads: Sequence[Head],
     done: Callable[[int], None] = lambda _: None,
 ) -> dict[Head, Without]:
-    """The loss without each head; and BLEU, if there is what makes an engine of the changed model to translate with."""
+    """The loss without each of some heads; and BLEU, if there is what makes an engine of the changed model."""
     model = translator.loaded[0].model
     found: dict[Head, Without] = {}
-    for count, head in enumerate(all_heads(model), 1):
+    for count, head in enumerate(heads, 1):
         with switched_off(model, [head]):
             bleu = measure_bleu(translator, make_engine(), texts).score if make_engine else None
             found[head] = Without(measure_loss(translator, pairs), bleu)

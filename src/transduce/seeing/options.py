@@ -37,8 +37,11 @@ class HeadsConfig(Settings):
     """also measure the loss with each head switched off"""
     bleu: bool = False
     """also translate with each head switched off, for BLEU: the whole test set once for each head"""
+    only: tuple[str, ...] = ()
+    """switch off these alone, such as cross.1.2: layer 1, head 2; none named: each in turn"""
 
     def problems(self) -> Iterator[str]:
         yield from self.at_least(1, "sentences")
-        if self.bleu and not self.switch:
-            yield "bleu = true is about heads that are switched off, and switch = false; use one of them"
+        for name in ("bleu", "only"):
+            if getattr(self, name) and not self.switch:
+                yield f"{name} is about heads that are switched off, and switch = false; use one of them"

@@ -25,6 +25,7 @@ from transduce.seeing.options import HeadsConfig, PictureConfig
 from transduce.seeing.page import HEADS_SCRIPTS, make_page, write_whole
 from transduce.seeing.picture import Picture, draw
 from transduce.seeing.sentence import Seen, name_of, see
+from transduce.seeing.switching import all_heads, find_head
 from transduce.text.subwords import SPACE
 
 TITLES = {
@@ -152,10 +153,11 @@ def heads(job: HeadsJob) -> None:
         (translator.tokens(source, "source"), translator.tokens(target, "target"))
         for source, target in zip(sources, references)
     ]
+    model = translator.loaded[0].model
+    chosen = [find_head(model, name) for name in job.config.only] or all_heads(model)
     links = gold or own_links(translator, pairs)
     with show_progress("measure", len(pairs), "sentences") as task:
         profiles = measure_profiles(translator, pairs, links, lambda count: task.update(count, count))
-    model = translator.loaded[0].model
 
     def engine() -> Engine:
         return make_engine(model, job.device, "float32")
@@ -165,9 +167,9 @@ def heads(job: HeadsJob) -> None:
     if job.config.switch:
         if job.config.bleu:
             bleu = measure_bleu(translator, engine(), texts)
-        with show_progress("switch", len(profiles), "heads") as task:
+        with show_progress("switch", len(chosen), "heads") as task:
             make = engine if job.config.bleu else None
-            without = measure_without(translator, pairs, texts, make, lambda count: task.update(count, count))
+            without = measure_without(translator, pairs, texts, make, chosen, lambda count: task.update(count, count))
     found = Findings(
         model=name_of(translator),
         sentences=len(pairs),

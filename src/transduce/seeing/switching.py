@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from transduce.errors import UsageError
 from transduce.model.attention import MultiHeadAttention
 from transduce.model.layers import DecoderLayer, EncoderLayer
 from transduce.model.transformer import Transformer
@@ -34,6 +35,14 @@ def all_heads(model: Transformer) -> list[Head]:
         for layer in range(layers)
         for head in range(model.config.heads)
     ]
+
+
+def find_head(model: Transformer, name: str) -> Head:
+    """A head by its name: cross.1.2 is the second head of the first layer."""
+    found = {f"{head.kind}.{head.layer + 1}.{head.head + 1}": head for head in all_heads(model)}
+    if name not in found:
+        raise UsageError(f"{name} is no head of this model; the first is {next(iter(found))}, the last {[*found][-1]}")
+    return found[name]
 
 
 def attention_of(model: Transformer, kind: Kind, layer: int) -> MultiHeadAttention:

@@ -9,6 +9,7 @@ from transduce.model.device import has_bf16, has_kernels
 from transduce.text.tiles import MOST_WIDTH
 from transduce.training.distributed import Processes
 
+SMALLEST_BF16 = 256  # d_model from which on a CPU with bf16 trains faster in it (docs/log.md)
 # Dense bf16 products, summed in float32, in TFLOP/s, as NVIDIA states them; the first name whose words are in the
 # device's own counts.
 PEAKS = {
@@ -36,9 +37,10 @@ PEAKS = {
 _OTHER = re.compile(r"\b(D|Laptop|MIG|SUPER|Ti)\b")
 
 
-def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:
-    """Whether training computes in bf16: as asked for, or where the hardware has it."""
-    return config.precision == "bf16" or (config.precision == "auto" and has_bf16(device))
+def uses_bf16(config: TrainingConfig, model: ModelConfig, device: torch.device) -> bool:
+    """Whether training computes in bf16: as asked for, or where that is faster."""
+    large = device.type != "cpu" or model.d_model >= SMALLEST_BF16
+    return config.precision == "bf16" or (config.precision == "auto" and large and has_bf16(device))
 
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:

@@ -244,7 +244,7 @@ def _set_up(
     frozen = freeze(model, training.freeze)
     if frozen:
         notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
-    bf16 = uses_bf16(training, processes.device)
+    bf16 = uses_bf16(training, config.model, processes.device)
     batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
     longest = batches.longest["source"], batches.longest["target"]
     objective = Objective(model, training.label_smoothing, longest, training.agreement)
