@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from transduce import Translator
 from transduce.cli import main
 
 LETTERS = "abcdefgh"
@@ -47,3 +48,14 @@ def test_held_out_sequences_come_out_right(tmp_path: Path, capsys: pytest.Captur
     outputs = (tmp_path / "out.txt").read_text().splitlines()
     right = sum(output == target for output, (_, target) in zip(outputs, test, strict=True))
     assert right / len(test) >= 0.98, right
+    # The heads that show where a letter comes from were found, wherever they are.
+    translator = Translator.load(run, device="cpu")
+    assert translator.loaded[0].about["alignment"]
+    linked = [
+        (source.split()[here], found.text.split()[there])
+        for found in translator.translate([source for source, _ in test[:100]], alignments=True)
+        for source, sentence in [(found.sentences[0].source, found.sentences[0])]
+        for here, there in sentence.alternatives[0].alignment or []
+    ]
+    assert len(linked) > 300
+    assert sum(source == target for source, target in linked) / len(linked) > 0.9

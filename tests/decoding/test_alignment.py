@@ -11,8 +11,9 @@ from sentences import KINDS, make_model, make_row, one_thread, random_sentences
 
 from transduce.config import ModelConfig
 from transduce.decoding import alignment
-from transduce.decoding.alignment import align_words, attention_shares, number_words
+from transduce.decoding.alignment import Place, align_words, attention_shares, number_words
 from transduce.decoding.translator import Translator
+from transduce.errors import DataError
 from transduce.model.attention import Weights
 from transduce.model.layers import DecoderLayer
 from transduce.model.transformer import Transformer
@@ -79,6 +80,77 @@ def test_a_model_that_looks_at_its_own_place_is_aligned_by_that(layers: int, lay
     assert share.argmax(1).tolist() == [place + after for place in range(6)]
     words = [f"{SPACE}{number}" for number in range(6)]
     assert align_words(share, words, words[:5]) == [(place + after, place) for place in range(5)]
+
+
+class Copier:
+    """A model by hand that says again what there is, each token a word; one head shows from where, as told."""
+
+    def __init__(self, place: Place):
+        self.place = place
+        self.config = ModelConfig(vocabulary=300, layers=3, d_model=8, d_ff=8, heads=2)
+        self.decoder, self.device = [None] * 3, torch.device("cpu")
+
+    def encode(self, source: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        return source
+
+    def decode(
+        self, row: torch.Tensor, offsets: torch.Tensor, memory: Any, source_offsets: torch.Tensor, cross_weights: Any
+    ) -> None:
+        cross_weights += [[] for _ in self.decoder]
+        for steps, keys in zip(offsets.diff().tolist(), source_offsets.diff().tolist()):
+            for layer in cross_weights:
+                layer.append(torch.full((2, steps, keys), 1 / keys))
+            for step in range(min(steps - self.place.after, keys)):
+                cross_weights[self.place.layer][-1][self.place.head, step + self.place.after] = torch.eye(keys)[step]
+
+    def __call__(
+        self, source: torch.Tensor, offsets: torch.Tensor, row: torch.Tensor, target_offsets: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits: a word is probable where it is among the source's."""
+        logits = torch.zeros(len(row), 300)
+        for place, there in enumerate(source.long().split(offsets.diff().tolist())):
+            logits[target_offsets[place] : target_offsets[place + 1], there] = 8.0
+        return logits
+
+
+class Words:
+    """Subwords of which each is a word."""
+
+    def pieces(self, tokens: Any) -> list[str]:
+        return [f"{SPACE}{token}" for token in tokens]
+
+
+@pytest.mark.parametrize("place", [Place(0, 0, 1), Place(1, 1, 0), Place(1, 0, 1), Place(2, 1, 1)])
+def test_places_are_found_by_what_the_model_needs(place: Place):
+    model: Any = Copier(place)
+    random = np.random.default_rng(1)
+    pairs = [(sentence, sentence) for sentence in (np.append(random.permutation(200)[:9] + 20, END) for _ in range(30))]
+    both: Any = {"source": Words(), "target": Words()}
+    assert alignment.find_places(model, pairs, both) == [place]
+    assert alignment.find_places(model, pairs[:5], both) == []  # of 45 words nothing is concluded
+    assert alignment.find_places(model, [(np.tile(source, 6), target) for source, target in pairs], both) == []
+    assert alignment.find_places(model, [(np.array([END]), target) for _, target in pairs], both) == []
+
+
+def test_places_are_written_and_read():
+    model = make_model(decoder_layers=2)
+    places = [Place(1, 0, 1), Place(0, 1, 0)]
+    about = {"alignment": alignment.write_places(places)}
+    assert about["alignment"] == [{"layer": 2, "head": 1, "after": 1}, {"layer": 1, "head": 2, "after": 0}]
+    assert alignment.read_places(about, model) == places
+    assert alignment.read_places({}, model) == alignment.usual_places(model)
+    for wrong in ([{"layer": 9, "head": 1, "after": 0}], [{"layer": 1, "head": 0, "after": 0}], [{"layer": 1}], [3]):
+        with pytest.raises(DataError, match="no heads of it"):
+            alignment.read_places({"alignment": wrong}, model)
+
+
+def test_shares_of_some_heads_are_their_mean():
+    model = make_model(decoder_layers=2)
+    pairs = list(zip(as_tokens(random_sentences([5])), as_tokens(random_sentences([4], seed=1))))
+    first, second = (attention_shares(model, pairs, [place])[0] for place in (Place(0, 1, 0), Place(1, 0, 1)))
+    (found,) = attention_shares(model, pairs, [Place(0, 1, 0), Place(1, 0, 1)])
+    np.testing.assert_allclose(found, (first + second) / 2, atol=1e-6)
+    assert abs(first - second).max() > 1e-3
 
 
 def test_links_by_hand():

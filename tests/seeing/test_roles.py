@@ -13,7 +13,7 @@ from transduce.decoding.translator import Translator
 from transduce.model.layers import EncoderLayer
 from transduce.model.saved import Loaded
 from transduce.model.transformer import Transformer
-from transduce.seeing.heads import measure_profiles, own_links
+from transduce.seeing.heads import measure_profiles
 from transduce.seeing.kinds import Kind
 from transduce.seeing.roles import Frequencies, Profile, Sides, Tally, is_punctuation, mask_cross, mask_self
 from transduce.seeing.switching import Head
@@ -166,7 +166,7 @@ def test_a_model_made_by_hand_is_seen_through():
     translator = Translator([loaded], TorchEngine(model))
     texts = ["two euros and nine dollars", "the third of May", "one"]
     pairs = [(translator.tokens(text, "source"), translator.tokens(text, "target")) for text in texts]
-    found = measure_profiles(translator, pairs, own_links(translator, pairs))
+    found = measure_profiles(translator, pairs, translator.align(pairs))
     assert found[Head("encoder", 1, 1)].role == "same"
     assert found[Head("encoder", 1, 1)].shares["same"] > 0.9
     for head, profile in found.items():

@@ -1,51 +1,157 @@
 """Word alignments: which word of the source each word of a translation comes from, by the decoder's attention.
 
-In deep decoders as Chen et al. (2020) found best: the third layer of six, at the step that takes a word in, not the one
-that says it. A decoder of a few layers has no such place: there the last layer looks at what it is about to say.
+Some heads look at the source of the word that is due, others at that of the word just said, and models differ in where
+such heads are. So those are used that agree best with what the model itself needs: at the end of a training, words of
+dev sentences are left out one at a time, and a translated word comes from the one without which it is the least
+probable. Where that is not known, for models of other toolkits, it is the place that Chen et al. (2020) found best in
+deep decoders: the third layer of six, at the step that takes a word in; and the last layer of a few.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from transduce.decoding.force import Pair, cut_batches, make_row
+from transduce.decoding.force import Pair, cut_batches, make_row, score_pairs
+from transduce.errors import DataError
 from transduce.model.attention import Weights
 from transduce.model.transformer import Transformer
-from transduce.text.subwords import BEGIN, SPACE
+from transduce.text.subwords import BEGIN, SPACE, Subwords
 
 TOKENS = 1 << 13  # target tokens whose attention is in memory at once
-
 DEEP = 4  # layers of a decoder that has a middle
+# To find places by: pairs of sentences and their tokens, how much less probable a word must become without another, how
+# many words must be linked so, and how many heads are used.
+PAIRS, LENGTH, LOST, LEAST, MOST = 24, 40, 1.0, 50, 4
 
 Links = list[tuple[int, int]]  # (source word, target word), counted from 0
 
 
-@torch.inference_mode()
-def attention_shares(model: Transformer, pairs: Sequence[Pair]) -> list[Float[np.ndarray, "target source"]]:
+class Place(NamedTuple):
+    """A head that shows where words come from; layer and head are counted from 0."""
+
+    layer: int
+    head: int
+    after: int
+    """0: it looks as a word is said; 1: as the word is taken in, one step later"""
+
+
+def usual_places(model: Transformer) -> list[Place]:
+    """All heads of one layer."""
+    layers = len(model.decoder)
+    layer, after = (layers // 2 - 1, 1) if layers >= DEEP else (layers - 1, 0)
+    return [Place(layer, head, after) for head in range(model.config.heads)]
+
+
+def write_places(places: Sequence[Place]) -> list[dict[str, int]]:
+    """As a model's manifest has them; layers and heads are counted from 1."""
+    return [{"layer": layer + 1, "head": head + 1, "after": after} for layer, head, after in places]
+
+
+def read_places(about: Mapping[str, Any], model: Transformer) -> list[Place]:
+    """The places that a model's manifest names, or the usual ones."""
+    try:
+        places = [Place(one["layer"] - 1, one["head"] - 1, one["after"]) for one in about.get("alignment", [])]
+    except (TypeError, KeyError):
+        places = [Place(-1, -1, 0)]
+    if any(p.layer not in range(len(model.decoder)) or p.head not in range(model.config.heads) for p in places):
+        raise DataError(f"the model's manifest has {about['alignment']} for alignment, which are no heads of it")
+    return places or usual_places(model)
+
+
+def attention_shares(
+    model: Transformer, pairs: Sequence[Pair], places: Sequence[Place] = ()
+) -> list[Float[np.ndarray, "target source"]]:
     """For each pair, given as tokens with their ends, how much each target token looks at each source token.
 
-    It is the mean of the heads.
+    It is the mean over some heads.
     """
     shares: list[np.ndarray] = [np.empty((0, 0), np.float32)] * len(pairs)
-    layer, after = choose_place(len(model.decoder))
-    for numbers in cut_batches([len(target) for _, target in pairs], TOKENS):
-        source, source_offsets = make_row([pairs[number][0] for number in numbers], model.device)
-        # The whole target goes in, so that there is a step after its last word.
-        targets = [np.concatenate(([BEGIN], pairs[number][1])) for number in numbers]
-        row, offsets = make_row(targets, model.device)
-        seen: list[Weights] = []
-        memory = model.encode(source, source_offsets)
-        model.decode(row, offsets, memory, source_offsets, cross_weights=seen)
-        for number, weights in zip(numbers, seen[layer]):
-            shares[number] = weights.float().mean(0)[after : after + len(pairs[number][1])].cpu().numpy()
+    places = places or usual_places(model)
+    for number, layers in _look(model, pairs):
+        steps = len(pairs[number][1])
+        parts = [layers[layer][head, after : after + steps] for layer, head, after in places]
+        shares[number] = torch.stack(parts).float().mean(0).cpu().numpy()
     return shares
 
 
-def choose_place(layers: int) -> tuple[int, int]:
-    """Which of a decoder's layers tells where a word comes from, and how many steps after the word is said."""
-    return (layers // 2 - 1, 1) if layers >= DEEP else (layers - 1, 0)
+@torch.inference_mode()
+def _look(
+    model: Transformer, pairs: Sequence[Pair]
+) -> Iterator[tuple[int, list[Float[torch.Tensor, "heads step source"]]]]:
+    """Each pair's number and the decoder's attention to the source, layer by layer."""
+    for numbers in cut_batches([len(target) for _, target in pairs], TOKENS):
+        source, source_offsets = make_row([pairs[number][0] for number in numbers], model.device)
+        # The whole target goes in, so that there is a step after its last word.
+        row, offsets = make_row([np.concatenate(([BEGIN], pairs[number][1])) for number in numbers], model.device)
+        seen: list[Weights] = []
+        memory = model.encode(source, source_offsets)
+        model.decode(row, offsets, memory, source_offsets, cross_weights=seen)
+        for place, number in enumerate(numbers):
+            yield number, [layer[place] for layer in seen]
+
+
+def find_places(model: Transformer, pairs: Sequence[Pair], subwords: Mapping[Any, Subwords]) -> list[Place]:
+    """The heads whose mean agrees best with what the model needs; none, if there are too few words to tell."""
+    pairs = [pair for pair in pairs if min(map(len, pair)) > 1 and max(map(len, pair)) <= LENGTH][:PAIRS]
+    sides = [
+        (number_words(subwords["source"].pieces(source[:-1])), number_words(subwords["target"].pieces(target[:-1])))
+        for source, target in pairs
+    ]
+    needed = _find_needed(model, pairs, sides)
+    if sum(len(links) for links in needed) < LEAST:
+        return []
+    # For each place, a table of all linked words of all sentences: how much they look at each word of the source.
+    every = product(range(len(model.decoder)), range(model.config.heads), (0, 1))
+    heads = [Place(*each) for each in every]
+    widest = max(int(source[-1]) + 1 for source, _ in sides if len(source))
+    tables: list[np.ndarray] = []
+    wanted: list[int] = []
+    for number, layers in _look(model, pairs):
+        looks = torch.stack(layers).float().cpu().numpy()
+        words, said = sides[number]
+        for source, target in needed[number]:
+            steps = np.flatnonzero(said == target)
+            # By layer, head and step, as the places are: as the word is said, and as it is taken in.
+            weights = np.stack([looks[:, :, steps + after, : len(words)].sum(2) for after in (0, 1)], 2)
+            table = np.zeros((widest, len(heads)))
+            np.add.at(table, words, weights.reshape(len(heads), -1).T)
+            tables.append(table)
+            wanted.append(source)
+    table = np.stack(tables)
+    chosen: list[int] = []
+    agreed = 0
+    while len(chosen) < MOST:
+        found = (table + table[:, :, chosen].sum(2, keepdims=True)).argmax(1) == np.array(wanted)[:, None]
+        best = int(found.sum(0).argmax())
+        if found[:, best].sum() <= agreed:
+            break
+        chosen.append(best)
+        agreed = int(found[:, best].sum())
+    return [heads[place] for place in chosen]
+
+
+def _find_needed(
+    model: Transformer, pairs: Sequence[Pair], sides: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> list[Links]:
+    """For target words, the source word without which they are the least probable, where it is needed at all."""
+    asked: list[Pair] = []
+    for (source, target), (words, _) in zip(pairs, sides):
+        asked.append((source, target))
+        asked += [(np.append(source[:-1][words != word], source[-1]), target) for word in range(int(words[-1]) + 1)]
+    scores = iter(score_pairs(model, asked))
+    needed: list[Links] = []
+    for source, target in sides:
+        whole = next(scores)[:-1]
+        lost = np.zeros((int(source[-1]) + 1, int(target[-1]) + 1))
+        for word in lost:
+            np.add.at(word, target, whole - next(scores)[:-1])
+        best = lost.argmax(0)
+        needed.append([(int(best[word]), word) for word in range(len(best)) if lost[best[word], word] > LOST])
+    return needed
 
 
 def align_words(

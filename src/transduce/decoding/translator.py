@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from transduce.config import SearchConfig
-from transduce.decoding.alignment import Links, align_words, attention_shares
+from transduce.decoding.alignment import Links, align_words, attention_shares, read_places
 from transduce.decoding.beams import Hypothesis
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
-from transduce.decoding.force import score_pairs
+from transduce.decoding.force import Pair, score_pairs
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.search import Task, search
 from transduce.errors import ConfigError, DataError, TransduceError
@@ -300,18 +300,25 @@ class Translator:
         """A text in the form that the training text was brought to, as tokens with their end."""
         return np.array([*self.subwords[side].encode(self._normal(text)), END], np.int32)
 
+    def align(self, pairs: Sequence[Pair]) -> list[Links]:
+        """Which word of a source each word of a translation comes from, both given as tokens with their ends."""
+        model = self.loaded[0].model
+        shares = attention_shares(model, pairs, read_places(self.loaded[0].about, model))
+        return [
+            align_words(
+                share, *(self.subwords[side].pieces(tokens[:-1]) for side, tokens in zip(("source", "target"), pair))
+            )
+            for share, pair in zip(shares, pairs)
+        ]
+
     def _describe(
         self, tasks: Sequence[Task], found: Sequence[Sequence[Hypothesis]], options: Options
     ) -> list[tuple[Alternative, ...]]:
-        target, source = self.subwords["target"], self.subwords["source"]
+        target = self.subwords["target"]
         links: Iterator[Links | None] = iter(lambda: None, 0)
         if options.alignments:
             pairs = [(task.source, np.append(h.tokens, END)) for task, some in zip(tasks, found) for h in some]
-            shares = attention_shares(self.loaded[0].model, pairs)
-            links = iter(
-                align_words(share, source.pieces(ours[:-1]), target.pieces(theirs[:-1]))
-                for share, (ours, theirs) in zip(shares, pairs)
-            )
+            links = iter(self.align(pairs))
         return [
             tuple(Alternative.read(hypothesis, target, next(links)) for hypothesis in hypotheses)
             for hypotheses in found

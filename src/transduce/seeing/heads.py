@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.decoding.alignment import Links, align_words, attention_shares
+from transduce.decoding.alignment import Links
 from transduce.decoding.engine import Engine
 from transduce.decoding.force import Pair, score_pairs
 from transduce.decoding.translator import Translator
@@ -99,15 +99,6 @@ def measure_profiles(
                     tally.add_alignment(weights, own)
         done(count)
     return {head: tallies[head.kind][head.layer].profile(head.head) for head in all_heads(model)}
-
-
-def own_links(translator: Translator, pairs: Sequence[Pair]) -> list[Links]:
-    """The model's own alignments: those of `transduce translate --alignments`."""
-    names = translator.subwords
-    return [
-        align_words(share, names["source"].pieces(source[:-1]), names["target"].pieces(target[:-1]))
-        for share, (source, target) in zip(attention_shares(translator.loaded[0].model, pairs), pairs)
-    ]
 
 
 def measure_loss(translator: Translator, pairs: Sequence[Pair]) -> float:

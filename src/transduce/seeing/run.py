@@ -19,7 +19,7 @@ from transduce.errors import DataError, UsageError
 from transduce.model.saved import find_model, read_config
 from transduce.progress import show_progress
 from transduce.scoring.texts import read_lines
-from transduce.seeing.heads import Findings, measure_bleu, measure_loss, measure_profiles, measure_without, own_links
+from transduce.seeing.heads import Findings, measure_bleu, measure_loss, measure_profiles, measure_without
 from transduce.seeing.kinds import KINDS
 from transduce.seeing.options import HeadsConfig, PictureConfig
 from transduce.seeing.page import HEADS_SCRIPTS, make_page, write_whole
@@ -155,7 +155,7 @@ def heads(job: HeadsJob) -> None:
     ]
     model = translator.loaded[0].model
     chosen = [find_head(model, name) for name in job.config.only] or all_heads(model)
-    links = gold or own_links(translator, pairs)
+    links = gold or translator.align(pairs)
     with show_progress("measure", len(pairs), "sentences") as task:
         profiles = measure_profiles(translator, pairs, links, lambda count: task.update(count, count))
 
@@ -174,7 +174,7 @@ def heads(job: HeadsJob) -> None:
         model=name_of(translator),
         sentences=len(pairs),
         tokens=sum(len(target) for _, target in pairs),
-        reference=job.alignments.name if job.alignments else "the model's own, the mean of one layer's heads",
+        reference=job.alignments.name if job.alignments else "the model's own",
         loss=measure_loss(translator, pairs),
         bleu=bleu,
         heads=profiles,

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from transduce.config import SearchConfig
-from transduce.decoding.alignment import Links, align_words, attention_shares, number_words
+from transduce.decoding.alignment import Links, number_words
 from transduce.decoding.beams import Record
 from transduce.decoding.options import Request
 from transduce.decoding.search import search
@@ -156,7 +156,6 @@ def see(
     source, sides = np.asarray(task.source), translator.subwords
     ((_, looked),) = look(translator.loaded[0].model, [(source, tokens)], RIVALS + 1)
     source_pieces, said = _pieces(translator, source, "source"), _pieces(translator, tokens, "target")
-    (shares,) = attention_shares(translator.loaded[0].model, [(source, tokens)])
     tree = make_tree(record) if record else []
     return Seen(
         model=name_of(translator),
@@ -173,7 +172,7 @@ def see(
             _step(translator, *each)
             for each in zip(tokens.tolist(), looked.log_probabilities, looked.rivals, looked.rival_scores)
         ),
-        links=align_words(shares, source_pieces[:-1], said[:-1]),
+        links=translator.align([(source, tokens)])[0],
         tree=tuple(tree),
         tree_pieces=_pieces(translator, [node.token for node in tree], "target"),
     )

@@ -80,7 +80,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] = ()) ->
         about["shares"] = [share / sum(shares) for share in shares]
     about |= {
         name: manifests[most]["about"][name]
-        for name in ("unicode", "languages", "trained_on")
+        for name in ("unicode", "languages", "trained_on", "alignment")
         if name in manifests[most]["about"]
     }
     config = replace(configs[-1], model=replace(configs[-1].model, **_vocabularies(configs[most])))

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from transduce import strict
 from transduce.config import Config, ModelConfig
+from transduce.decoding.alignment import Place, find_places, write_places
 from transduce.disk import LOCK, lock, write_json
 from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model import saved
@@ -36,6 +38,7 @@ from transduce.training.optimiser import MovingAverage, Optimiser, freeze
 from transduce.training.stopping import Limits
 from transduce.training.warm import warm_start
 
+FOR_PLACES = 200  # dev pairs among which some are taken to find out which heads show where words come from
 BUSY = "another transduce train is writing this run; wait for it to end"
 METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "model"
 # What may change when a run goes on: all else would make it another run.
@@ -373,8 +376,23 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
             about.setdefault("watched", {})[split] = asdict(found)
             metrics = DevMetrics(step=0, seconds=0, best=False, **asdict(found))
             lines.append((split, f"perplexity {metrics.perplexity:.3f}{metrics.search_score} of {name}"))
+    if places := _find_places(run, weights):
+        about["alignment"] = write_places(places)
     saved.save_model(run.folder / MODEL, run.config, weights, run.data.subwords, about)
     return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
+
+
+def _find_places(run: Run, weights: Mapping[str, Tensor]) -> list[Place]:
+    """The heads that show where words come from, by the dev set; none for trees, or where it tells too little."""
+    if "dev" not in run.data.splits or run.data.manifest["config"].get("task") == "parsing":
+        return []
+    model = Transformer(run.config.model).eval()  # on the CPU, so that the heads are the same wherever it was trained
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(weights[name])
+    held = run.data.dev
+    pairs = [(held.tokens("source", pair), held.tokens("target", pair)) for pair in range(min(held.pairs, FOR_PLACES))]
+    return find_places(model, pairs, run.data.subwords)
 
 
 def _is_whole(folder: Path) -> bool:
