@@ -17,7 +17,7 @@ SHOWN = {"text", "source", "nginx", "yaml"}
 COMMAND = re.compile(r"^(\$ |(transduce|python|pip|make|torchrun|srun|curl|echo|git) )", re.MULTILINE)
 BESIDE = ["CONTRIBUTING.md", "CHANGELOG.md"]
 # Flags of other people's tools, and of our recipes, whose commands are tried whole.
-OTHERS = {"--local-dir", "--signal", "--set", "--quick"}
+OTHERS = {"--local-dir", "--signal", "--set", "--quick", "--training"}
 
 
 @pytest.fixture(scope="module")
