@@ -139,7 +139,14 @@ def test_places_are_written_and_read():
     assert about["alignment"] == [{"layer": 2, "head": 1, "after": 1}, {"layer": 1, "head": 2, "after": 0}]
     assert alignment.read_places(about, model) == places
     assert alignment.read_places({}, model) == alignment.usual_places(model)
-    for wrong in ([{"layer": 9, "head": 1, "after": 0}], [{"layer": 1, "head": 0, "after": 0}], [{"layer": 1}], [3]):
+    for wrong in (
+        [{"layer": 9, "head": 1, "after": 0}],
+        [{"layer": 1, "head": 0, "after": 0}],
+        [{"layer": 1}],
+        [3],
+        [{"layer": 1, "head": 1, "after": 2}],
+        [{"layer": 1, "head": 1, "after": None}],
+    ):
         with pytest.raises(DataError, match="no heads of it"):
             alignment.read_places({"alignment": wrong}, model)
 

@@ -57,7 +57,8 @@ def read_places(about: Mapping[str, Any], model: Transformer) -> list[Place]:
         places = [Place(one["layer"] - 1, one["head"] - 1, one["after"]) for one in about.get("alignment", [])]
     except (TypeError, KeyError):
         places = [Place(-1, -1, 0)]
-    if any(p.layer not in range(len(model.decoder)) or p.head not in range(model.config.heads) for p in places):
+    known = range(len(model.decoder)), range(model.config.heads), (0, 1)
+    if any(part not in there for place in places for part, there in zip(place, known)):
         raise DataError(f"the model's manifest has {about['alignment']} for alignment, which are no heads of it")
     return places or usual_places(model)
 
@@ -96,42 +97,27 @@ def _look(
 
 def find_places(model: Transformer, pairs: Sequence[Pair], subwords: Mapping[Any, Subwords]) -> list[Place]:
     """The heads whose mean agrees best with what the model needs; none, if there are too few words to tell."""
-    pairs = [pair for pair in pairs if min(map(len, pair)) > 1 and max(map(len, pair)) <= LENGTH][:PAIRS]
+    longest = min(LENGTH, model.config.max_positions - 1)
+    pairs = [pair for pair in pairs if min(map(len, pair)) > 1 and max(map(len, pair)) <= longest][:PAIRS]
     sides = [
         (number_words(subwords["source"].pieces(source[:-1])), number_words(subwords["target"].pieces(target[:-1])))
         for source, target in pairs
     ]
     needed = _find_needed(model, pairs, sides)
-    if sum(len(links) for links in needed) < LEAST:
+    if sum(map(len, needed)) < LEAST:
         return []
-    # For each place, a table of all linked words of all sentences: how much they look at each word of the source.
-    every = product(range(len(model.decoder)), range(model.config.heads), (0, 1))
-    heads = [Place(*each) for each in every]
-    widest = max(int(source[-1]) + 1 for source, _ in sides if len(source))
-    tables: list[np.ndarray] = []
-    wanted: list[int] = []
-    for number, layers in _look(model, pairs):
-        looks = torch.stack(layers).float().cpu().numpy()
-        words, said = sides[number]
-        for source, target in needed[number]:
-            steps = np.flatnonzero(said == target)
-            # By layer, head and step, as the places are: as the word is said, and as it is taken in.
-            weights = np.stack([looks[:, :, steps + after, : len(words)].sum(2) for after in (0, 1)], 2)
-            table = np.zeros((widest, len(heads)))
-            np.add.at(table, words, weights.reshape(len(heads), -1).T)
-            tables.append(table)
-            wanted.append(source)
-    table = np.stack(tables)
+    places = [Place(*each) for each in product(range(len(model.decoder)), range(model.config.heads), (0, 1))]
+    table, wanted = _tabulate(model, pairs, sides, needed)
+    # The best, and then what makes it better.
     chosen: list[int] = []
     agreed = 0
     while len(chosen) < MOST:
-        found = (table + table[:, :, chosen].sum(2, keepdims=True)).argmax(1) == np.array(wanted)[:, None]
-        best = int(found.sum(0).argmax())
-        if found[:, best].sum() <= agreed:
+        right = ((table + table[:, :, chosen].sum(2, keepdims=True)).argmax(1) == wanted[:, None]).sum(0)
+        if right.max() <= agreed:
             break
-        chosen.append(best)
-        agreed = int(found[:, best].sum())
-    return [heads[place] for place in chosen]
+        chosen.append(int(right.argmax()))
+        agreed = int(right.max())
+    return [places[place] for place in chosen]
 
 
 def _find_needed(
@@ -152,6 +138,27 @@ def _find_needed(
         best = lost.argmax(0)
         needed.append([(int(best[word]), word) for word in range(len(best)) if lost[best[word], word] > LOST])
     return needed
+
+
+def _tabulate(
+    model: Transformer, pairs: Sequence[Pair], sides: Sequence[tuple[np.ndarray, np.ndarray]], needed: Sequence[Links]
+) -> tuple[Float[np.ndarray, "link word place"], Int[np.ndarray, " link"]]:
+    """For all links, how much each place looks at each word of the source; and which of them is the right one."""
+    widest = max(int(words[-1]) + 1 for words, _ in sides)
+    tables: list[np.ndarray] = []
+    wanted: list[int] = []
+    for number, layers in _look(model, pairs):
+        looks = torch.stack(layers).float().cpu().numpy()
+        words, said = sides[number]
+        for source, target in needed[number]:
+            steps = np.flatnonzero(said == target)
+            # By layer, by head, and as the word is said or taken in.
+            weights = np.stack([looks[:, :, steps + after, : len(words)].sum(2) for after in (0, 1)], 2)
+            table = np.zeros((widest, weights[..., 0].size))
+            np.add.at(table, words, weights.reshape(-1, len(words)).T)
+            tables.append(table)
+            wanted.append(source)
+    return np.stack(tables), np.array(wanted)
 
 
 def align_words(
