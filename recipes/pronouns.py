@@ -63,7 +63,7 @@ class Probe(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class Spots:
     """Where the words of a probe stand among its tokens."""
 
     it: int
@@ -88,7 +88,7 @@ def read_pair(translator: Translator, probe: Probe, pronoun: str) -> Pair:
     return translator.tokens(probe.source, "source"), translator.tokens(probe.target(pronoun), "target")
 
 
-def find_place(translator: Translator, probe: Probe) -> Place:
+def find_spots(translator: Translator, probe: Probe) -> Spots:
     """Where "it", the noun and the pronoun stand."""
 
     def reach(side: str, words: Sequence[str]) -> int:
@@ -97,23 +97,22 @@ def find_place(translator: Translator, probe: Probe) -> Place:
 
     source, before = probe.source.split(), probe.before.split()
     noun, it, german = source.index(probe.noun), source.index("it"), before.index(probe.german)
-    step = reach("target", before)
     if reach("source", source[: it + 1]) != reach("source", source[:it]) + 1:
         raise DataError('the model splits the word "it"; this recipe is for those that do not')
-    return Place(
+    return Spots(
         it=reach("source", source[:it]),
         source_noun=range(reach("source", source[:noun]), reach("source", source[: noun + 1])),
-        step=step,
+        step=reach("target", before),
         # The article stands before the noun, and the decoder takes a token in one step after it is said.
         target_noun=range(reach("target", before[: german - 1]) + 1, reach("target", before[: german + 1]) + 1),
     )
 
 
-def measure(translator: Translator, probes: Sequence[Probe], places: Sequence[Place]) -> Found:
+def measure(translator: Translator, probes: Sequence[Probe], spots: Sequence[Spots]) -> Found:
     """How probable the right pronouns are among the three, and how often they are the most probable."""
     pairs = [read_pair(translator, probe, pronoun) for probe in probes for pronoun in PRONOUNS]
     scores = score_pairs(translator.loaded[0].model, pairs)
-    steps = [place.step for place in places for _ in PRONOUNS]
+    steps = [each.step for each in spots for _ in PRONOUNS]
     said = np.array([score[step] for score, step in zip(scores, steps)]).reshape(-1, len(PRONOUNS))
     shares = np.exp(said) / np.exp(said).sum(1, keepdims=True)
     right = np.array([PRONOUNS.index(probe.right) for probe in probes])
@@ -127,23 +126,22 @@ def measure(translator: Translator, probes: Sequence[Probe], places: Sequence[Pl
     }
 
 
-def measure_looks(translator: Translator, probes: Sequence[Probe], places: Sequence[Place]) -> dict[Head, float]:
+def measure_looks(translator: Translator, probes: Sequence[Probe], spots: Sequence[Spots]) -> dict[Head, float]:
     """How much of each head's weight goes to the noun: from "it", or from the step that says the pronoun."""
     model = translator.loaded[0].model
     pairs = [read_pair(translator, probe, probe.right) for probe in probes]
     found = dict.fromkeys(all_heads(model), 0.0)
     for number, looked in look(model, pairs):
-        place = places[number]
+        here = spots[number]
         seen = {
-            "encoder": (place.it, place.source_noun),
-            "decoder": (place.step, place.target_noun),
-            "cross": (place.step, place.source_noun),
+            "encoder": (here.it, here.source_noun),
+            "decoder": (here.step, here.target_noun),
+            "cross": (here.step, here.source_noun),
         }
         for head in found:
             query, keys = seen[head.kind]
-            found[head] += float(looked.attention.of(head.kind)[head.layer][head.head, query, list(keys)].sum()) / len(
-                pairs
-            )
+            weights = looked.attention.of(head.kind)[head.layer][head.head, query]
+            found[head] += float(weights[keys.start : keys.stop].sum()) / len(pairs)
     return found
 
 
@@ -157,15 +155,15 @@ def main() -> None:
     translator = Translator.load(given.model, precision="float32", engine="torch")
     model = translator.loaded[0].model
     probes = list(make_probes())
-    places = [find_place(translator, probe) for probe in probes]
-    whole = measure(translator, probes, places)
-    looks = measure_looks(translator, probes, places)
+    spots = [find_spots(translator, probe) for probe in probes]
+    whole = measure(translator, probes, spots)
+    looks = measure_looks(translator, probes, spots)
     rows: list[Found] = []
     heads = [head for head in all_heads(model) if head.kind in given.kinds]
     with show_progress("switch", len(heads), "heads") as task:
         for head in heads:
             with switched_off(model, [head]):
-                without = measure(translator, probes, places)
+                without = measure(translator, probes, spots)
             rows.append(
                 {"kind": head.kind, "layer": head.layer + 1, "head": head.head + 1, "looks": looks[head], **without}
             )

@@ -80,7 +80,7 @@ class Recipe:
             known = json.loads(self.file.read_text(encoding="utf-8"))
             if known["settings"] != settings:
                 raise UsageError(f"{self.file}: was made with {known['settings']}; give another --out")
-            self.found |= {name: known[name] for name in ("files", "steps", "stopped", "seconds")}
+            self.found |= {name: known[name] for name in ("files", "steps", "stopped", "seconds") if name in known}
         self.earlier = self.found["seconds"]
         self.out.mkdir(parents=True, exist_ok=True)
 

@@ -310,7 +310,7 @@ def test_pronouns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     translator = Translator.load(tmp_path / "model", precision="float32", engine="torch")
     right, shares = [], []
     for probe in probes:
-        place = pronouns.find_place(translator, probe)
+        place = pronouns.find_spots(translator, probe)
         source, target = (
             subwords.pieces(translator.tokens(text, side)[:-1])
             for text, side in ((probe.source, "source"), (probe.target(probe.right), "target"))
