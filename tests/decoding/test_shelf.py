@@ -7,13 +7,14 @@ from models import save_tiny
 
 from transduce.decoding import shelf
 from transduce.errors import DataError, UsageError
+from transduce.model import saved
 
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A box with two models, and a user's folder with one and some that are none."""
     box, own = tmp_path / "box", tmp_path / "own"
-    monkeypatch.setattr(shelf, "BOX", box)
+    monkeypatch.setattr(saved, "BOX", box)
     monkeypatch.setenv("TRANSDUCE_MODELS", str(own))
     save_tiny(box / "en-de", about={"languages": ["en", "de"]})
     save_tiny(box / "de-en", about={"languages": ["de", "en"]})
@@ -55,8 +56,24 @@ def test_all_are_listed(folders: tuple[Path, Path], tmp_path: Path, capsys: pyte
 
 
 def test_without_any_model_it_says_where_they_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shelf, "BOX", tmp_path / "box")
+    monkeypatch.setattr(saved, "BOX", tmp_path / "box")
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
     assert shelf.list_models() == []
     with pytest.raises(UsageError, match=f"put models into {tmp_path / 'own'}, or name a run"):
         shelf.find_pair("de")
+
+
+def test_a_name_is_enough(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    box, own = folders
+    monkeypatch.chdir(tmp_path)
+    assert saved.find_model(Path("en-de")) == box / "en-de"
+    save_tiny(own / "en-de" / "model")
+    assert saved.find_model(Path("en-de")) == own / "en-de" / "model"  # the user's before the box's
+    Path("en-de").mkdir()
+    with pytest.raises(DataError, match=r"^en-de: holds no model"):  # a folder here is meant, whatever is in it
+        saved.find_model(Path("en-de"))
+    save_tiny(Path("en-de"))
+    assert saved.find_model(Path("en-de")) == Path("en-de")
+    for wrong in ("de-fr", "../box/en-fr", "runs/de-en"):
+        with pytest.raises(DataError, match=rf"^{wrong}: does not exist; .* transduce models lists"):
+            saved.find_model(Path(wrong))

@@ -250,7 +250,8 @@ def test_settings_are_laid_over_those_of_the_model(tmp_path: Path, source: Path,
 
 
 def test_models_are_named(tiny: Path, tmp_path: Path, source: Path, capfd: pytest.CaptureFixture[str]):
-    nowhere = f"error: {tmp_path}/no: does not exist; name a run, a checkpoint or a model made by transduce train\n"
+    remedy = "name a run, a checkpoint or a model made by transduce train, or one that transduce models lists"
+    nowhere = f"error: {tmp_path}/no: does not exist; {remedy}\n"
     assert refused(capfd, tmp_path / "no", source=source) == (1, nowhere)
     assert refused(capfd, tiny, f"{tmp_path}/no", source=source) == (1, nowhere)
     other = save_tiny(tmp_path / "odd", subwords=learn_subwords(331))

@@ -1,6 +1,5 @@
 """Models by their languages: those that come with transduce (the box) and those in the user's folder."""
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import DataError, TransduceError, UsageError
-from transduce.model.saved import CONFIG, MANIFEST, find_model, read_config, read_manifest
-
-BOX = Path(__file__).parents[1] / "box"
-VARIABLE = "TRANSDUCE_MODELS"
+from transduce.model import saved
+from transduce.model.saved import CONFIG, MANIFEST, find_model, read_config, read_manifest, user_folder
 
 
 @dataclass(frozen=True)
@@ -32,20 +29,9 @@ class Shelved:
         return {**vars(self), "folder": str(self.folder)}
 
 
-def user_folder() -> Path:
-    """Where the user keeps models: what TRANSDUCE_MODELS says, or the system's place for a program's data."""
-    if given := os.environ.get(VARIABLE):
-        return Path(given)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "transduce" / "models"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "transduce" / "models"
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "transduce" / "models"
-
-
 def list_models(*folders: Path) -> list[Shelved]:
     """The models in the user's folder, in the box, and anywhere below the folders given."""
-    found = [*_look(user_folder(), str(user_folder())), *_look(BOX, "box")]
+    found = [*_look(user_folder(), str(user_folder())), *_look(saved.BOX, "box")]
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"{folder}: is not a folder; name one that holds runs or models")

@@ -12,7 +12,8 @@ def models(parser: Parser, argv: list[str]) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     given, _ = parser.parse(argv)
 
-    from transduce.decoding.shelf import list_models, user_folder
+    from transduce.decoding.shelf import list_models
+    from transduce.model.saved import user_folder
     from transduce.tables import print_table
 
     found = list_models(*map(Path, given.folders))

@@ -12,6 +12,7 @@ A folder is written under a temporary name, synced and renamed: it is whole or n
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ from transduce.version import __version__
 FORMAT = 1
 Precision = Literal["float32", "int8"]
 MANIFEST, CONFIG, WEIGHTS = "manifest.json", "config.json", "model.safetensors"
+BOX = Path(__file__).parents[1] / "box"  # the models that come with transduce
+VARIABLE = "TRANSDUCE_MODELS"
 Vocabularies = Mapping[Any, Subwords]  # source and target; one object for both where they share it
 
 
@@ -190,18 +193,36 @@ def read_subwords(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Subwor
     return {"source": source, "target": target}
 
 
+def user_folder() -> Path:
+    """Where the user keeps models: what TRANSDUCE_MODELS says, or the system's place for a program's data."""
+    if given := os.environ.get(VARIABLE):
+        return Path(given)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "transduce" / "models"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "transduce" / "models"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "transduce" / "models"
+
+
 def find_model(path: Path) -> Path:
-    """Return the model's folder: the path itself, a run's finished model, or else its best or last checkpoint."""
-    if (path / MANIFEST).exists():
-        return path
-    if (path / "model" / MANIFEST).exists():
-        return path / "model"
+    """Return the model's folder for a path, or for the name of a model among the user's or in the box."""
+    is_name = not path.exists() and path.name == str(path)
+    for folder in (path, user_folder() / path, BOX / path) if is_name else (path,):
+        if found := _find_in(folder):
+            return found
+    what = "holds no model" if path.is_dir() else "does not exist"
+    remedy = "name a run, a checkpoint or a model made by transduce train, or one that transduce models lists"
+    raise DataError(f"{path}: {what}; {remedy}")
+
+
+def _find_in(path: Path) -> Path | None:
+    """The path itself, a run's finished model, or else its best or last checkpoint."""
+    for folder in (path, path / "model"):
+        if (folder / MANIFEST).exists():
+            return folder
     checkpoints = sorted(path.glob(f"checkpoints/step-*/{MANIFEST}"))
-    if not checkpoints:
-        what = "holds no model" if path.is_dir() else "does not exist"
-        raise DataError(f"{path}: {what}; name a run, a checkpoint or a model made by transduce train")
     best = [manifest.parent for manifest in checkpoints if _is_best(manifest.parent)]
-    return (best or [checkpoints[-1].parent])[-1]
+    return (best or [manifest.parent for manifest in checkpoints] or [None])[-1]
 
 
 def _is_best(folder: Path) -> bool:
