@@ -24,12 +24,13 @@ from transduce.doors.export import KINDS as KINDS_OF_THE_DOOR
 from transduce.errors import ConfigError, UsageError
 from transduce.interop import exporting, to_ctranslate2, to_huggingface, to_onnx, to_program
 from transduce.interop.alone import Translator as Alone
-from transduce.interop.check import Said
+from transduce.interop.check import Said, compare_bleu
 from transduce.interop.exporting import Kind, Order, export_model
 from transduce.interop.importing import Order as ImportOrder
 from transduce.interop.importing import import_model
 from transduce.interop.parts import Parts
 from transduce.model.saved import Loaded, load_model, read_manifest
+from transduce.scoring.bleu import corpus_bleu
 from transduce.text.subwords import BEGIN, END, PAD
 
 LINES = texts("dev", 12)
@@ -244,6 +245,18 @@ def test_an_export_that_says_something_else_is_not_kept(
     assert f"source: {LINES['source'][0]}" in said
     assert "theirs: zwei drei vier" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines", "ours"]
+
+
+@pytest.mark.parametrize(("wrong", "good"), [(0, True), (2, True), (12, False)])
+def test_int8_may_lose_what_may_be_chance(wrong: int, good: bool):
+    references = [f"{one} {another} {one}" for one in LINES["target"] for another in LINES["target"]][:30]
+    theirs = ["nein"] * wrong + references[wrong:]
+    said, judged = compare_bleu(references, theirs, references)
+    assert judged == good
+    assert f"BLEU {corpus_bleu(theirs, references).score:.2f}, ours in float32 100.00" in said
+    chances = re.findall(r", by chance with p = ([\d.]+) ", said)
+    assert bool(chances) == bool(wrong)
+    assert all((float(chance) >= 0.05) == good for chance in chances)
 
 
 def test_a_wrong_weight_shows_in_the_probabilities(

@@ -10,7 +10,9 @@ from transduce.decoding.translator import Translator
 from transduce.errors import DataError, TransduceError
 from transduce.model.saved import Loaded
 from transduce.scoring.bleu import corpus_bleu
-from transduce.scoring.texts import read_lines
+from transduce.scoring.metrics import MetricSettings, measure
+from transduce.scoring.significance import SAMPLES, SEED, compare, resample
+from transduce.scoring.texts import System, Texts, read_lines
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.shards import DataSet
 from transduce.text.subwords import Subwords
@@ -20,6 +22,7 @@ EXTRA = 50  # tokens that a translation may have more than the longest source
 APART = 0.003  # nats a token by which probabilities may differ; CTranslate2 gives none to padding and begin
 AS_PROBABLE = 0.01  # nats between two translations of which rounding may choose either
 WORSE = 0.2  # BLEU that int8 may lose
+CHANCE = 0.05  # probability from which on a loss may be that of the sentences at hand
 DIFFERENT = 100  # of so many sentences one may differ: searches end in ways of their own
 
 
@@ -160,7 +163,8 @@ def check(
     found.append(f"probabilities of the same translations: at most {apart:.2g} nats a token apart")
     good = good and (apart <= APART or not exact)
     if not exact:
-        good = _compare_bleu(text, ours, theirs, found)
+        line, good = compare_bleu(ours, theirs, text.references)
+        found.append(line)
     return Check(tuple(found), good)
 
 
@@ -194,11 +198,14 @@ def _compare_scores(translator: Translator, lines: Sequence[str], ours: Sequence
     return max(abs(one - other) / len(pair[1]) for one, other, pair in zip(expected, score(pairs), pairs))
 
 
-def _compare_bleu(text: Text, ours: list[str], theirs: list[str], found: list[str]) -> bool:
-    if text.references is None:
+def compare_bleu(ours: list[str], theirs: list[str], references: list[str] | None) -> tuple[str, bool]:
+    """Say how much worse than ours their translations are, and whether that is little enough or may be chance."""
+    if references is None:
         agreement = corpus_bleu(theirs, ours)
-        found.append(f"BLEU against ours: {agreement.score:.1f} (without references int8 is shown, not judged)")
-        return True
-    before, after = (corpus_bleu(some, text.references) for some in (ours, theirs))
-    found.append(f"BLEU {after.score:.2f}, ours in float32 {before.score:.2f} ({after.signature})")
-    return after.score >= before.score - WORSE
+        return f"BLEU against ours: {agreement.score:.1f} (without references int8 is shown, not judged)", True
+    texts = Texts([System("ours", ours), System("theirs", theirs)], [list(references)], None)
+    (before,), (after,) = measure(texts, ("bleu",), MetricSettings(), workers=1)
+    loss = compare(before.value, after.value, *resample([before, after], SAMPLES, SEED))
+    chance = f", by chance with p = {loss.p_value:.2f}" * (loss.difference < -WORSE)
+    said = f"BLEU {after.value:.2f}, ours in float32 {before.value:.2f}{chance} ({after.signature})"
+    return said, loss.difference >= -WORSE or loss.p_value >= CHANCE
