@@ -81,7 +81,7 @@ def shrink(recipe: Recipe, trained: Path, dev: Pair) -> Path:
             precision="int8",
             text=dev[0],
             reference=dev[1],
-            sentences=500,
+            sentences=3000,
         )
         report = export_model(order)
         return {"bytes": report.bytes, "check": report.check.found if report.check else ()}

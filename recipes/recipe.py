@@ -65,12 +65,11 @@ class Recipe:
             section, _, name = key.partition(".")
             self.changes.setdefault(section, {})[name.replace("-", "_")] = FromFlag(value)
         settings = {name: value for name, value in vars(given).items() if name not in ("data", "out")}
+        self.here = {"commit": find_commit(), "transduce": __version__, "machine": describe_machine()}
         self.found: Found = {
             "recipe": Path(sys.argv[0]).stem,
             "settings": settings,
-            "commit": find_commit(),
-            "transduce": __version__,
-            "machine": describe_machine(),
+            **self.here,
             "files": {},
             "steps": {},
             "stopped": {},
@@ -80,7 +79,7 @@ class Recipe:
             known = json.loads(self.file.read_text(encoding="utf-8"))
             if known["settings"] != settings:
                 raise UsageError(f"{self.file}: was made with {known['settings']}; give another --out")
-            self.found |= {name: known[name] for name in ("files", "steps", "stopped", "seconds") if name in known}
+            self.found |= {name: known[name] for name in self.found if name in known}
         self.earlier = self.found["seconds"]
         self.out.mkdir(parents=True, exist_ok=True)
 
@@ -94,7 +93,8 @@ class Recipe:
                 now = time.monotonic()
                 self.found["seconds"] = round(self.earlier + now - BEGIN, 2)
                 times = {"seconds": round(now - begin, 2), "seconds_until_here": self.found["seconds"]}
-                self.found[place][name] = found | times
+                elsewhere = {what: value for what, value in self.here.items() if value != self.found[what]}
+                self.found[place][name] = found | times | elsewhere
                 write_json(self.file, self.found)
 
             try:

@@ -15,7 +15,7 @@ SOURCE = Path(transduce.__file__).parent
 ROOMS = [
     *("ground", "text", "kernels", "model", "decoding", "scoring", "seeing", "serving", "training", "interop", "door")
 ]
-GROUND = {"errors", "version", "disk", "strict", "config", "presets", "progress"}
+GROUND = {"errors", "version", "disk", "places", "strict", "config", "presets", "progress"}
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
 

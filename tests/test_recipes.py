@@ -118,10 +118,15 @@ def test_time_before_a_stop_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = results(tmp_path)
     assert found["steps"] == {}
     assert found["stopped"]["train run"]["seconds"] == 60
+    # What is done on another machine says so.
+    before, other = found["machine"], {"gpu": "another", "cpu": "x", "torch": "3"}
     monkeypatch.setattr(recipe, "BEGIN", 1997.0)
+    monkeypatch.setattr(recipe, "describe_machine", lambda: other)
     recipe.Recipe(arguments).step("train run", lambda: {"steps": 6})
     found = results(tmp_path)
-    assert found["steps"]["train run"] == {"steps": 6, "seconds": 65, "seconds_until_here": 78}
+    expected = {"steps": 6, "seconds": 65, "seconds_until_here": 78, "machine": other}
+    assert found["steps"]["train run"] == expected
+    assert found["machine"] == before
     assert found["stopped"] == {}
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from models import save_tiny
 
-from transduce import Translator
+from transduce import Translator, places
 from transduce.cli import main
 from transduce.decoding import cpu
 from transduce.kernels import native
-from transduce.model import saved
 
 TEXTS = ["two euros", "nine dollars and a half"]
 
@@ -19,7 +18,7 @@ TEXTS = ["two euros", "nine dollars and a half"]
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two models that come with transduce, and no others."""
     folder = tmp_path / "box"
-    monkeypatch.setattr(saved, "BOX", folder)
+    monkeypatch.setattr(places, "BOX", folder)
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
     save_tiny(folder / "en-de", about={"languages": ["en", "de"]})
     save_tiny(folder / "fr-de", about={"languages": ["fr", "de"]}, seed=2)
@@ -87,7 +86,7 @@ def test_models_are_listed(box: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_where_there_are_none_it_says_where_they_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(saved, "BOX", tmp_path / "box")
+    monkeypatch.setattr(places, "BOX", tmp_path / "box")
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
     assert main(["models"]) == 0
     assert f"put some into {tmp_path / 'own'}" in capsys.readouterr().out

@@ -5,16 +5,18 @@ from pathlib import Path
 import pytest
 from models import save_tiny
 
+from transduce import places
 from transduce.decoding import shelf
 from transduce.errors import DataError, UsageError
 from transduce.model import saved
+from transduce.text.subwords import find_subwords
 
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A box with two models, and a user's folder with one and some that are none."""
     box, own = tmp_path / "box", tmp_path / "own"
-    monkeypatch.setattr(saved, "BOX", box)
+    monkeypatch.setattr(places, "BOX", box)
     monkeypatch.setenv("TRANSDUCE_MODELS", str(own))
     save_tiny(box / "en-de", about={"languages": ["en", "de"]})
     save_tiny(box / "de-en", about={"languages": ["de", "en"]})
@@ -56,7 +58,7 @@ def test_all_are_listed(folders: tuple[Path, Path], tmp_path: Path, capsys: pyte
 
 
 def test_without_any_model_it_says_where_they_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(saved, "BOX", tmp_path / "box")
+    monkeypatch.setattr(places, "BOX", tmp_path / "box")
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
     assert shelf.list_models() == []
     with pytest.raises(UsageError, match=f"put models into {tmp_path / 'own'}, or name a run"):
@@ -77,3 +79,8 @@ def test_a_name_is_enough(folders: tuple[Path, Path], tmp_path: Path, monkeypatc
     for wrong in ("de-fr", "../box/en-fr", "runs/de-en"):
         with pytest.raises(DataError, match=rf"^{wrong}: does not exist; .* transduce models lists"):
             saved.find_model(Path(wrong))
+
+
+def test_a_name_is_enough_for_subwords(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_subwords(Path("en-de")) == dict.fromkeys(("source", "target"), folders[0] / "en-de" / "subwords.model")

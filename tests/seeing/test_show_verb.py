@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from transduce import places
 from transduce.cli import main
 from transduce.decoding.translator import Translator
-from transduce.model import saved
 from transduce.scoring.bleu import corpus_bleu
 from transduce.seeing.page import as_data
 from transduce.seeing.picture import COLOURS, LEAST, Picture, draw, readable
@@ -88,7 +88,7 @@ def test_json_and_page_hold_the_same(tiny: Path, tmp_path: Path, capsys: pytest.
 def test_a_model_is_found_by_its_languages(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(saved, "BOX", tmp_path / "box")
+    monkeypatch.setattr(places, "BOX", tmp_path / "box")
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
     shutil.copytree(tiny, tmp_path / "own" / "tiny")
     manifest = tmp_path / "own" / "tiny" / "manifest.json"

@@ -19,9 +19,9 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 from server import Running, running, save_tiny
 
+from transduce import places
 from transduce.cli import main
 from transduce.decoding.translator import Translator
-from transduce.model import saved
 
 TEXT = "two euros and nine dollars"
 KEY = "0123456789abcdef"
@@ -213,7 +213,7 @@ def test_sigterm_finishes_what_is_under_way(tmp_path: Path):
 def test_a_wrong_command_line_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(saved, "BOX", tmp_path / "box")
+    monkeypatch.setattr(places, "BOX", tmp_path / "box")
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
     folder, keys = save_tiny(tmp_path / "tiny", 1), tmp_path / "keys"
 

@@ -183,7 +183,8 @@ def test_what_holds_no_model_is_refused(
     tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str], damaged: bool, short: Path
 ):
     given = tmp_path / "nothing"
-    wanted = f"error: {given}: does not exist; name a run, a checkpoint or a model made by transduce train"
+    remedy = "name a run, a checkpoint or a model made by transduce train, or one that transduce models lists"
+    wanted = f"error: {given}: does not exist; {remedy}"
     if damaged:
         given = shutil.copytree(short / "model", tmp_path / "model")
         content = (given / "model.safetensors").read_bytes()

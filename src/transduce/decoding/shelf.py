@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transduce import places
 from transduce.errors import DataError, TransduceError, UsageError
-from transduce.model import saved
-from transduce.model.saved import CONFIG, MANIFEST, find_model, read_config, read_manifest, user_folder
+from transduce.model.saved import CONFIG, MANIFEST, find_model, read_config, read_manifest
+from transduce.places import user_folder
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Shelved:
 
 def list_models(*folders: Path) -> list[Shelved]:
     """The models in the user's folder, in the box, and anywhere below the folders given."""
-    found = [*_look(user_folder(), str(user_folder())), *_look(saved.BOX, "box")]
+    found = [*_look(user_folder(), str(user_folder())), *_look(places.BOX, "box")]
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"{folder}: is not a folder; name one that holds runs or models")

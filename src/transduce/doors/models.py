@@ -13,7 +13,7 @@ def models(parser: Parser, argv: list[str]) -> None:
     given, _ = parser.parse(argv)
 
     from transduce.decoding.shelf import list_models
-    from transduce.model.saved import user_folder
+    from transduce.places import user_folder
     from transduce.tables import print_table
 
     found = list_models(*map(Path, given.folders))

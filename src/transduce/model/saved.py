@@ -12,7 +12,6 @@ A folder is written under a temporary name, synced and renamed: it is whole or n
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,14 +31,13 @@ from transduce.errors import DataError
 from transduce.model.card import CARD, make_card
 from transduce.model.compact import compact, expand
 from transduce.model.transformer import Transformer
+from transduce.places import places_of
 from transduce.text.subwords import Subwords
 from transduce.version import __version__
 
 FORMAT = 1
 Precision = Literal["float32", "int8"]
 MANIFEST, CONFIG, WEIGHTS = "manifest.json", "config.json", "model.safetensors"
-BOX = Path(__file__).parents[1] / "box"  # the models that come with transduce
-VARIABLE = "TRANSDUCE_MODELS"
 Vocabularies = Mapping[Any, Subwords]  # source and target; one object for both where they share it
 
 
@@ -193,21 +191,9 @@ def read_subwords(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Subwor
     return {"source": source, "target": target}
 
 
-def user_folder() -> Path:
-    """Where the user keeps models: what TRANSDUCE_MODELS says, or the system's place for a program's data."""
-    if given := os.environ.get(VARIABLE):
-        return Path(given)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "transduce" / "models"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "transduce" / "models"
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "transduce" / "models"
-
-
 def find_model(path: Path) -> Path:
     """Return the model's folder for a path, or for the name of a model among the user's or in the box."""
-    is_name = not path.exists() and path.name == str(path)
-    for folder in (path, user_folder() / path, BOX / path) if is_name else (path,):
+    for folder in places_of(path):
         if found := _find_in(folder):
             return found
     what = "holds no model" if path.is_dir() else "does not exist"

@@ -17,6 +17,7 @@ import numpy as np
 import sentencepiece
 
 from transduce.errors import ConfigError, DataError
+from transduce.places import places_of
 from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
@@ -266,7 +267,12 @@ def find_subwords(path: Path) -> dict[str, Path]:
     """The SentencePiece models of source and target in a data set, a model or a run; or one file for both."""
     if path.is_file():
         return {"source": path, "target": path}
-    for folder in (path, path / "model", *sorted(path.glob("checkpoints/step-*"), reverse=True)):
+    folders = (
+        folder
+        for place in places_of(path)
+        for folder in (place, place / "model", *sorted(place.glob("checkpoints/step-*"), reverse=True))
+    )
+    for folder in folders:
         try:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
             return {

@@ -1,0 +1,25 @@
+"""Where models lie that are named and not given as a path: the user's folder, and the box that comes with transduce."""
+
+import os
+import sys
+from pathlib import Path
+
+BOX = Path(__file__).parent / "box"
+VARIABLE = "TRANSDUCE_MODELS"
+
+
+def user_folder() -> Path:
+    """Where the user keeps models: what TRANSDUCE_MODELS says, or the system's place for a program's data."""
+    if given := os.environ.get(VARIABLE):
+        return Path(given)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "transduce" / "models"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "transduce" / "models"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "transduce" / "models"
+
+
+def places_of(path: Path) -> tuple[Path, ...]:
+    """What a path may mean: what lies there; a name of nothing here is looked for among the user's and in the box."""
+    is_name = not path.exists() and path.name == str(path)
+    return (path, user_folder() / path, BOX / path) if is_name else (path,)
