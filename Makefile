@@ -7,6 +7,9 @@ BESIDE := tests/test_learning.py tests/test_pages.py tests/test_parsing.py tests
 .PHONY: demo test docs format clean
 
 demo: .venv/installed
+	@echo "the translator in the box:"
+	@$(BIN)/transduce translate --to de "The animal didn't cross the street because it was too tired."
+	@echo "and one of your own:"
 	@$(BIN)/transduce prepare demo/numbers --builtin numbers
 	@$(BIN)/transduce train demo/numbers --preset tiny --out demo/run --resume
 	@$(BIN)/python recipes/demo.py demo/run

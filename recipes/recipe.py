@@ -264,7 +264,9 @@ def describe_training(run: Path) -> Found:
     for one in validations:
         point = {name: getattr(one, name) for name in shown if getattr(one, name) is not None}
         curves.setdefault(one.name, []).append(point)
-    return {"steps": metrics[-1].step, "tokens": metrics[-1].tokens, **curves}
+    # The training's own clock also counts what came before a kill.
+    trained = {"steps": metrics[-1].step, "tokens": metrics[-1].tokens, "trained_seconds": metrics[-1].seconds}
+    return trained | curves
 
 
 def describe_machine() -> Found:

@@ -1,5 +1,6 @@
 """Models by their languages: those that come with transduce (the box) and those in the user's folder."""
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 from transduce import places
 from transduce.errors import DataError, TransduceError, UsageError
+from transduce.model.card import CARD
 from transduce.model.saved import CONFIG, MANIFEST, find_model, read_config, read_manifest
 from transduce.places import user_folder
 
@@ -50,6 +52,14 @@ def find_pair(target: str, source: str | None = None) -> Path:
     wanted = f"{source}-{target}" if source else f"into {target}"
     here = f"; there are {', '.join(dict.fromkeys(pairs))}" if pairs else ""
     raise UsageError(f"no model translates {wanted}{here}; put models into {user_folder()}, or name a run")
+
+
+def read_card(path: Path) -> str:
+    """What a model's card says, without the tags that are for catalogues."""
+    card = find_model(path) / CARD
+    if not card.is_file():
+        raise DataError(f"{card}: is not there; this model has no card")
+    return re.sub(r"\A---\n.*?\n---\n", "", card.read_text(encoding="utf-8"), flags=re.DOTALL).strip()
 
 
 def _look(folder: Path, where: str) -> Iterator[Shelved]:

@@ -7,15 +7,21 @@ from transduce.flags import Parser
 
 
 def models(parser: Parser, argv: list[str]) -> None:
-    """List the models that are there."""
+    """List the models that are there, or print the card of one."""
     parser.add_argument("folders", metavar="FOLDER", nargs="*", help="also those anywhere below these folders")
+    parser.add_argument(
+        "--card", metavar="MODEL", help="print the card of this one: what it is and what it is good for"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     given, _ = parser.parse(argv)
 
-    from transduce.decoding.shelf import list_models
+    from transduce.decoding.shelf import list_models, read_card
     from transduce.places import user_folder
     from transduce.tables import print_table
 
+    if given.card:
+        print(read_card(Path(given.card)))
+        return
     found = list_models(*map(Path, given.folders))
     if given.json:
         print_json([model.as_dict() for model in found])
