@@ -188,7 +188,7 @@ def test_a_report_is_json():
     report = begin("a.tsv", "b.tsv")
     report.add_cleaned(block(0, 10, empty=2, copied=3))
     report.add_cleaned(block(1, 20, empty=5))
-    report.add_encoded(block(0, 5, duplicate=1), kept=3, dev=1)
+    report.add_encoded(block(0, 5, duplicate=1), kept=3, dev=1, varied=Counter(capitals=2))
     found = finish(report)
     read_back = json.loads(json.dumps(found))
     assert read_back["inputs"][0] == {
@@ -196,6 +196,7 @@ def test_a_report_is_json():
         "dropped": {"empty": 2, "copied": 3, "duplicate": 1},
     }  # fmt: skip
     assert read_back["dropped"]["empty"]["pairs"] == 7
+    assert read_back["varied"] == {"capitals": 2}
     assert read_back["usual"]["ratio"] == 1.235
     assert read_back["splits"] == {"train": {"pairs": 5, "source_tokens": 1234, "target_tokens": 17}}
     shown = [io.StringIO(), io.StringIO()]

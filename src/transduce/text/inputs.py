@@ -16,6 +16,7 @@ from transduce.text.corpus import Input, find_format, read_blocks
 from transduce.text.shards import FORMAT
 from transduce.text.subwords import SubwordsConfig, find_subwords
 from transduce.text.trees import Slots
+from transduce.text.vary import VaryConfig
 
 ROLES = ("", "dev_", "test_", "watch_")
 KINDS = ("source", "target", "pairs", "trees")
@@ -91,6 +92,7 @@ class PrepareConfig(Settings):
     """also write every dropped pair, with the rule that dropped it, to dropped.tsv.gz"""
     subwords: SubwordsConfig = field(default_factory=SubwordsConfig)
     clean: CleanConfig = field(default_factory=CleanConfig)
+    vary: VaryConfig = field(default_factory=VaryConfig)
 
     def problems(self) -> Iterator[str]:
         """Settings that contradict each other."""
@@ -110,6 +112,8 @@ class PrepareConfig(Settings):
             yield f"dev_split = {self.dev_split} is not positive"
         if self.dev_split is not None and (self.dev_source or self.dev_pairs or self.dev_trees):
             yield "dev_split and a dev set are both given; use one of them"
+        if self.task == "parsing" and self.vary.any():
+            yield "vary is for sentences in two languages; trees have constituents and joined"
         if self.constituents < 0 or self.joined < 0:
             yield "constituents and joined cannot be negative"
         if self.dev_split and (self.constituents or self.joined):
@@ -178,8 +182,11 @@ class Inputs:
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
             for role in roles
         }
+        # Data sets made before there were such things are still up to date.
         if not settings["subwords"]["extend"]:
-            del settings["subwords"]["extend"]  # data sets made before there was such a thing are still up to date
+            del settings["subwords"]["extend"]
+        if not config.vary.any():
+            del settings["vary"]
         if (reused := settings["subwords"].pop("reuse")) is not None:
             paths = find_subwords(Path(reused))
             contents["subwords"] = [[describe_file(path)["sha256"] for path in paths.values()]]

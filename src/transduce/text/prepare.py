@@ -29,6 +29,7 @@ from transduce.text.shards import SIDES, WATCH, DataSet, Side, SplitWriter
 from transduce.text.spool import CleanTask, EncodeTask, Spool
 from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn, learn_symbols
 from transduce.text.trees import choose_symbols
+from transduce.text.vary import Varier
 
 MOST_PROBLEMS = 20
 LONG_LEARNING = 100_000  # pairs
@@ -102,6 +103,7 @@ class _Preparation:
     def __init__(self, folder: Path, config: PrepareConfig, inputs: Inputs):
         self.folder, self.config, self.inputs = folder, config, inputs
         self.workers = config.workers or usable_cores()
+        self.vary = Varier(config.vary, config.seed)
         self.report = Report.begin(inputs.train, config.seed)
         self.dropped = _open_dropped(folder / "dropped.tsv.gz") if config.save_dropped else None
 
@@ -206,7 +208,10 @@ class _Preparation:
             if kept >= LONG_LEARNING:
                 _say(f"{name} {config.size:,} subwords; once the pairs are read, SentencePiece shows no progress")
             with show_progress(name, kept, "pairs") as progress:
-                model = Subwords(_learn(train.lines(chosen, sides, progress.update), config))
+                # Symbols and slips are to be spelled, and not to be learned by heart.
+                forms = Varier(replace(self.config.vary, symbols=0.0, typos=0.0), self.config.seed)
+                lines = train.lines(chosen, sides, progress.update, forms)
+                model = Subwords(_learn(lines, config))
             models.update(dict.fromkeys(sides, model))
         return models
 
@@ -294,7 +299,8 @@ class _Preparation:
         if not len(verdicts):
             return
         done = 0
-        arguments = (spool.path, models["source"].model, models["target"].model, limit, self.dropped is not None)
+        model_files = models["source"].model, models["target"].model
+        arguments = (spool.path, *model_files, limit, self.dropped is not None, self.vary)
         with (
             show_progress("encoding", len(verdicts), "pairs") as progress,
             closing(parallel_map(EncodeTask, arguments, spool.cut(verdicts), self.workers)) as results,
@@ -304,7 +310,8 @@ class _Preparation:
                 for split, sides in encoded.splits.items():
                     writers[split].append(sides)
                 if spool.inputs is self.inputs.train:
-                    self.report.add_encoded(encoded, encoded.count("train"), encoded.count("dev"))
+                    kept = encoded.count("train") - encoded.varied.total()
+                    self.report.add_encoded(encoded, kept, encoded.count("dev"), encoded.varied)
                     self.save_examples(encoded.examples)
                     extent = ranges[encoded.input]
                     extent[0] = first if extent[0] == extent[1] else extent[0]

@@ -39,6 +39,7 @@ class Report:
     usual: dict[str, Any] = field(default_factory=dict)
     splits: dict[str, dict[str, int]] = field(default_factory=dict)
     met: Counter[str] = field(default_factory=Counter)
+    varied: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def begin(cls, inputs: Sequence[Input], seed: int) -> "Report":
@@ -52,8 +53,9 @@ class Report:
         entry.changed.update(cleaned.changed)
         self._add(cleaned)
 
-    def add_encoded(self, encoded: Judged, kept: int, dev: int) -> None:
+    def add_encoded(self, encoded: Judged, kept: int, dev: int, varied: Counter[str]) -> None:
         """Count a block of pass two."""
+        self.varied += varied
         entry = self.inputs[encoded.input]
         entry.kept += kept
         entry.dev += dev
@@ -104,6 +106,7 @@ class Report:
                 }
                 for name, meaning in CHANGES.items()
             },
+            "varied": dict(self.varied),
             "usual": self.usual,
             "splits": self.splits,
         }
@@ -140,6 +143,8 @@ def show_report(report: dict[str, Any], file: TextIO) -> None:
                 f"    {entry['read']:>11,} read, {share:6.1%} kept  {entry['name']}{weight}"
                 + (f"  ({worst})" if worst else "")
             )
+    if varied := report.get("varied"):
+        say(f"  once more: {', '.join(f'{count:,} {kind}' for kind, count in varied.items())}")
     usual = report["usual"]
     scripts = "; ".join(f"{side} in {', '.join(usual[f'{side}_scripts']) or '?'}" for side in ("source", "target"))
     say(f"  usual: target length {usual['ratio']:.2f} × source; {scripts}")

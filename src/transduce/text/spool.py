@@ -1,6 +1,7 @@
 """Clean pairs on their way through `prepare`: a file between its two passes, and what a worker does in each of them."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -12,7 +13,9 @@ from transduce.text.corpus import Block, Input
 from transduce.text.select import CODES, DEV, KEPT
 from transduce.text.shards import SIDES, Side
 from transduce.text.subwords import Subwords
+from transduce.text.vary import Varier
 
+Sides = dict[Side, tuple[np.ndarray, np.ndarray]]  # all tokens in a row, and the sentences' lengths
 _RULE_OF = {code: rule for rule, code in CODES.items()}
 
 
@@ -60,15 +63,18 @@ class Spool:
         chosen: np.ndarray,
         sides: tuple[Side, ...],
         update: Callable[[float, int], None] = lambda done, count: None,
+        vary: Varier | None = None,
     ) -> Iterator[str]:
-        """The chosen pairs' lines of some sides."""
+        """The chosen pairs' lines of some sides, each pair with its other forms."""
         first = count = 0
         with self.path.open("rb") as file:
             for _, size, pairs, _ in self.blocks:
                 lines = file.read(size).decode().split("\n")
                 for row in np.flatnonzero(chosen[first : first + pairs]):
-                    pair = dict(zip(SIDES, lines[row].split("\t"), strict=True))
-                    yield from (pair[side] for side in sides)
+                    source, target = lines[row].split("\t")
+                    others = [other.pair for other in vary(source, target)] if vary else []
+                    for pair in ((source, target), *others):
+                        yield from (pair[SIDES.index(side)] for side in sides)
                     count += 1
                 first += pairs
                 update(count, count)
@@ -78,7 +84,9 @@ class Spool:
 class Encoded(Judged):
     """The pairs of a block as tokens, by split: for each side a row of tokens and the sentences' lengths."""
 
-    splits: dict[str, dict[Side, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    splits: dict[str, Sides] = field(default_factory=dict)
+    varied: Counter[str] = field(default_factory=Counter)
+    """pairs of the training set that are there in another form, by its name"""
 
     def count(self, split: str) -> int:
         """The number of pairs that went to a split."""
@@ -105,10 +113,18 @@ class CleanTask:
 class EncodeTask:
     """What a worker does in pass two."""
 
-    def __init__(self, spool: Path, source: bytes, target: bytes, limit: int | None, all_dropped: bool):
+    def __init__(
+        self,
+        spool: Path,
+        source: bytes,
+        target: bytes,
+        limit: int | None,
+        all_dropped: bool,
+        vary: Varier,
+    ):
         model = Subwords(source)
         self.models: dict[Side, Subwords] = {"source": model, "target": model if source == target else Subwords(target)}
-        self.spool, self.limit, self.all_dropped = spool, limit, all_dropped
+        self.spool, self.limit, self.all_dropped, self.vary = spool, limit, all_dropped, vary
 
     def __call__(self, block: SpoolBlock) -> Encoded:
         with self.spool.open("rb") as file:
@@ -117,29 +133,49 @@ class EncodeTask:
         encoded = Encoded(block.input, len(pairs))
         for code in np.unique(block.verdicts):
             rows = np.flatnonzero(block.verdicts == code)
-            if code in (KEPT, DEV):
-                split = "train" if code == KEPT else "dev"
-                encoded.splits[split] = self.encode(pairs, rows, block, encoded, self.limit if code == KEPT else None)
+            if code == KEPT:
+                sides = self.encode(pairs, rows, block, encoded, self.limit)
+                encoded.splits["train"] = self.add_variants(sides, [pairs[row] for row in rows], encoded)
+            elif code == DEV:
+                encoded.splits["dev"] = self.encode(pairs, rows, block, encoded, None)
             else:
                 self.note_dropped(_RULE_OF[int(code)], rows, pairs, block, encoded)
         return encoded
 
     def encode(
         self, pairs: list[list[str]], rows: np.ndarray, block: SpoolBlock, encoded: Encoded, limit: int | None
-    ) -> dict[Side, tuple[np.ndarray, np.ndarray]]:
+    ) -> Sides:
         """The tokens of some pairs, less those that are too long."""
-        sides: dict[Side, tuple[np.ndarray, np.ndarray]] = {
-            side: self.models[side].encode_lines([pairs[row][place] for row in rows])
-            for place, side in enumerate(SIDES)
-        }
-        if limit is not None:
-            # The end of the sentence is not counted.
-            fits = np.maximum(sides["source"][1], sides["target"][1]) <= limit + 1
-            if not fits.all():
-                self.note_dropped("tokens", rows[~fits], pairs, block, encoded)
-                for side, (tokens, lengths) in sides.items():
-                    sides[side] = tokens[np.repeat(fits, lengths)], lengths[fits]
+        sides, fits = self.encode_fitting([pairs[row] for row in rows], limit)
+        if not fits.all():
+            self.note_dropped("tokens", rows[~fits], pairs, block, encoded)
         return sides
+
+    def encode_fitting(self, pairs: Sequence[Sequence[str]], limit: int | None) -> tuple[Sides, np.ndarray]:
+        """The tokens of those pairs that are not too long, and which these are."""
+        sides: Sides = {
+            side: self.models[side].encode_lines([pair[place] for pair in pairs]) for place, side in enumerate(SIDES)
+        }
+        if limit is None:
+            return sides, np.ones(len(pairs), bool)
+        # The end of the sentence is not counted.
+        fits = np.maximum(sides["source"][1], sides["target"][1]) <= limit + 1
+        if not fits.all():
+            sides = {
+                side: (tokens[np.repeat(fits, lengths)], lengths[fits]) for side, (tokens, lengths) in sides.items()
+            }
+        return sides, fits
+
+    def add_variants(self, sides: Sides, pairs: list[list[str]], encoded: Encoded) -> Sides:
+        """The same pairs, and behind them those in other forms."""
+        others = [other for source, target in pairs for other in self.vary(source, target)] if self.vary.chosen else []
+        if not others:
+            return sides
+        more, fits = self.encode_fitting([other.pair for other in others], self.limit)
+        encoded.varied.update(other.kind for other, fit in zip(others, fits) if fit)
+        return {
+            side: (np.append(sides[side][0], more[side][0]), np.append(sides[side][1], more[side][1])) for side in SIDES
+        }
 
     def note_dropped(
         self, rule: str, rows: np.ndarray, pairs: list[list[str]], block: SpoolBlock, encoded: Encoded

@@ -1,0 +1,167 @@
+"""Pairs in other forms: what people type and corpora hardly have. A model that met them is not thrown by them.
+
+A pair is chosen by its checksum, so that the same pairs are chosen on any number of processes.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from random import Random
+from typing import ClassVar, NamedTuple
+from zlib import crc32
+
+from transduce.strict import Settings
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaryConfig(Settings):
+    """Shares of the training pairs that are there once more, in another form; 0.02 is one of fifty."""
+
+    section: ClassVar[str] = "vary"
+
+    capitals: float = 0.0
+    """share that is also there IN CAPITALS, on both sides"""
+    small: float = 0.0
+    """share that is also there with a source in lower case; its target stays as it is"""
+    symbols: float = 0.0
+    """share that is also there with something that no one translates before or behind both sides: emoji, words in other
+    scripts, addresses"""
+    typos: float = 0.0
+    """share that is also there with slips of the finger in the source"""
+
+    def problems(self) -> Iterator[str]:
+        """Shares that are none."""
+        for name, share in self.shares().items():
+            if not 0 <= share <= 1:
+                yield f"vary.{name} = {share} is not a share; it goes from 0 to 1"
+
+    def shares(self) -> dict[str, float]:
+        """All of them by their names."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def any(self) -> bool:
+        """Whether there is something to do."""
+        return any(self.shares().values())
+
+
+class Varied(NamedTuple):
+    """A pair in another form."""
+
+    kind: str
+    pair: Pair
+
+
+class Varier:
+    """Gives pairs their other forms."""
+
+    def __init__(self, config: VaryConfig, seed: int):
+        self.chosen = [
+            (kind, share * 2**32, seed * len(_FORMS) + number)
+            for number, (kind, share) in enumerate(config.shares().items())
+            if share
+        ]
+
+    def __call__(self, source: str, target: str) -> Iterator[Varied]:
+        """The other forms that this pair is to have, if any."""
+        text = f"{source}\t{target}".encode() if self.chosen else b""
+        for kind, limit, salt in self.chosen:
+            drawn = crc32(text, salt)
+            if drawn < limit and (other := _FORMS[kind](source, target, Random(drawn))) != (source, target):
+                yield Varied(kind, other)
+
+
+def write_in_capitals(source: str, target: str, _: Random) -> Pair:
+    """Both sides in capitals."""
+    return source.upper(), target.upper()
+
+
+def write_small(source: str, target: str, _: Random) -> Pair:
+    """A source in lower case."""
+    return source.lower(), target
+
+
+def add_symbols(source: str, target: str, chance: Random) -> Pair:
+    """Something that stays as it is, at the same end of both sides."""
+    symbols = chance.choice(_SYMBOLS)(chance)
+    space = "" if chance.random() < 0.1 else " "
+    if chance.random() < 0.25:
+        return symbols + space + source, symbols + space + target
+    return source + space + symbols, target + space + symbols
+
+
+def slip(source: str, target: str, chance: Random) -> Pair:
+    """One slip in a word of four letters or more, a second one now and then."""
+    for _ in range(1 + (chance.random() < 0.3)):
+        words = [found.span() for found in re.finditer(r"[^\W\d_]{4,}", source)]
+        if not words:
+            break
+        first, last = chance.choice(words)
+        at = chance.randrange(first + 1, last - 1)  # first letters are seldom wrong
+        here, after = source[at], source[at + 1]
+        wrong = chance.choice([after + here, after, here + here + after, chance.choice(_LETTERS) + after])
+        source = source[:at] + wrong + source[at + 2 :]
+    return source, target
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_EMOJI = [range(0x1F600, 0x1F650), range(0x1F300, 0x1F5FF), range(0x1F680, 0x1F6C6), range(0x1F90C, 0x1F9FF)]
+_SIGNS = [range(0x2600, 0x2700), range(0x2190, 0x2200), range(0x25A0, 0x2600), range(0x2700, 0x27C0)]
+# Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, kana, Hangul, Chinese characters; Latin with rare marks.
+_SCRIPTS = [
+    *(range(0x3B1, 0x3CA), range(0x430, 0x450), range(0x5D0, 0x5EB), range(0x621, 0x64B), range(0x905, 0x93A)),
+    *(range(0xE01, 0xE2F), range(0x3042, 0x3094), range(0x30A2, 0x30F7), range(0xAC00, 0xD7A4)),
+    *(range(0x4E00, 0x9FA6), range(0x100, 0x17F)),
+]
+
+
+@cache
+def _letters_of(script: range) -> str:
+    return "".join(chr(code) for code in script if unicodedata.category(chr(code)).startswith("L"))
+
+
+def _draw_emoji(chance: Random) -> str:
+    # Few of them are most of what people write: half are faces.
+    emoji = chr(chance.choice(chance.choice(_EMOJI[: chance.choice((1, len(_EMOJI)))])))
+    if chance.random() < 0.3:
+        return emoji * chance.randint(2, 4)
+    return emoji + chance.choice(["", "", "", "\ufe0f", chr(chance.choice(_EMOJI[0]))])
+
+
+def _draw_sign(chance: Random) -> str:
+    return chr(chance.choice(chance.choice(_SIGNS))) * chance.choice((1, 1, 1, 2, 3))
+
+
+def _draw_words(chance: Random) -> str:
+    letters = _letters_of(chance.choice(_SCRIPTS))
+    words = ["".join(chance.choices(letters, k=chance.randint(1, 7))) for _ in range(chance.randint(1, 2))]
+    if chance.random() < 0.3:
+        words[0] = words[0].capitalize()
+    return chance.choice(["{}", "{}", "({})", "“{}”", '"{}"']).format(" ".join(words))
+
+
+def _draw_address(chance: Random) -> str:
+    def word() -> str:
+        return "".join(chance.choices(_LETTERS + "0123456789", k=chance.randint(2, 9)))
+
+    match chance.randrange(4):
+        case 0:
+            return f"https://{word()}.{chance.choice(('com', 'org', 'de', 'net'))}/{word()}"
+        case 1:
+            return f"{word()}@{word()}.{chance.choice(('com', 'org', 'de'))}"
+        case 2:
+            return f"{chance.choice('@#')}{word()}"
+        case _:
+            return f"{word().upper()}-{chance.randint(0, 9999)}"
+
+
+_SYMBOLS: tuple[Callable[[Random], str], ...] = (_draw_emoji, _draw_emoji, _draw_sign, _draw_words, _draw_address)
+_FORMS: dict[str, Callable[[str, str, Random], Pair]] = {
+    "capitals": write_in_capitals,
+    "small": write_small,
+    "symbols": add_symbols,
+    "typos": slip,
+}
