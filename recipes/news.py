@@ -9,6 +9,7 @@ from recipe import Arguments, Recipe, find_text, read_sgm, write_lines
 
 from transduce.config import Config
 from transduce.errors import DataError
+from transduce.presets import modernise
 from transduce.text.subwords import SubwordsConfig
 
 DEV, TEST = "newstest2013", "newstest2014"
@@ -40,19 +41,9 @@ NEWS |= {"europarl.9": 0.25, "europarl": 0.5}  # of the newest sittings, or of t
 
 
 def make_modern(config: Config, *, steps: int, share: float) -> Way:
-    """What won on newstest2013 (docs/log.md): norms before sub-layers, Muon, a rate that falls to zero, news last."""
-    config = replace(config, model=replace(config.model, norm="pre"))
-    training = replace(
-        config.training,
-        steps=steps,
-        optimiser="muon",
-        schedule="linear",
-        warmup_steps=1000,
-        peak_rate=0.004,
-        clip=1.0,
-        average_checkpoints=1,
-        bleu_sentences=3000,
-    )
+    """The modern training, news last."""
+    config = modernise(config)
+    training = replace(config.training, steps=steps, bleu_sentences=3000)
     last = replace(training, steps=500, warmup_steps=50, peak_rate=0.0006, checkpoint_steps=100, best_by="bleu")
     return Way(checkpoint_every(replace(config, training=training), share), Last(NEWS, replace(config, training=last)))
 
