@@ -1,7 +1,8 @@
 """Hugging Face's Marian trained on one of our data sets: the same pairs, vocabulary, sizes, loader and minutes as ours.
 
 Its batches are those of our loader with as many tokens as ours, sentences of similar length together, padded in a
-thread beside the training; its learning rate is that of the settings given. Then it translates with `generate`.
+thread beside the training. Its learning rate is that of the settings given; with --peak-rate it rises for the warm-up
+and falls to zero with the minutes, which is the best we know for Adam too. Then it translates with `generate`.
 
     pip install transformers
     python benchmarks/train_marian.py RUN --data DATA --minutes 10 --source newstest2013.en --reference newstest2013.de
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="a run or model of ours")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--minutes", type=float, required=True, help="of training, start-up not counted")
+    parser.add_argument("--peak-rate", type=float, help="of a rate that falls to zero with the minutes")
     parser.add_argument("--source", type=Path, nargs="+", default=[], help="files to translate afterwards")
     parser.add_argument("--reference", type=Path, nargs="+", default=[])
     parser.add_argument("--lowercase", action="store_true")
@@ -55,7 +57,7 @@ def main() -> None:
     torch.manual_seed(config.training.seed)
     model = make_sized(config.model, LONGEST, config.model.dropout).to(device)
     given.out.mkdir(parents=True, exist_ok=True)
-    found = train(model, data, config, device, 60 * given.minutes)
+    found = train(model, data, config, device, 60 * given.minutes, given.peak_rate)
     for source, reference in zip(given.source, given.reference, strict=True):
         begin = time.monotonic()
         said = translate(model, data, read_lines(source), config, device)
@@ -86,7 +88,9 @@ def prefetched(batches: Batches, pin: bool) -> Iterator[tuple[int, tuple[Tensor,
             waiting.append(pool.submit(make, next(endless)))
 
 
-def train(model: Any, data: DataSet, config: Config, device: torch.device, seconds: float) -> dict[str, Any]:
+def train(
+    model: Any, data: DataSet, config: Config, device: torch.device, seconds: float, peak: float | None
+) -> dict[str, Any]:
     """Train for so long; the first steps are not counted, for they warm up the device."""
     training = config.training
     batches = Batches(data, replace(config.batch, parts=1, similar_lengths=True), seed=training.seed)
@@ -100,7 +104,9 @@ def train(model: Any, data: DataSet, config: Config, device: torch.device, secon
         step += 1
         source, target, target_input = (row.to(device, non_blocking=True) for row in rows)
         for group in adam.param_groups:
-            group["lr"] = learning_rate(step, training, config.model.d_model)
+            left = 1 - (time.monotonic() - begin) / seconds
+            falling = (peak or 0.0) * max(0.0, min(step / training.warmup_steps, left))
+            group["lr"] = learning_rate(step, training, config.model.d_model) if peak is None else falling
         with autocast(device):
             inputs = {"input_ids": source, "attention_mask": source != PAD, "decoder_input_ids": target_input}
             logits = model(**inputs, use_cache=False).logits
@@ -118,7 +124,7 @@ def train(model: Any, data: DataSet, config: Config, device: torch.device, secon
         if step % 200 == 0:
             print(f"step {step:,}: loss {float(lost) / 200:.3f}, {time.monotonic() - begin:.0f} s", flush=True)
             lost.zero_()
-        if time.monotonic() - begin >= seconds or step >= training.steps:
+        if time.monotonic() - begin >= seconds or (peak is None and step >= training.steps):
             break
     return {"steps": step, "tokens": tokens, "seconds": round(time.monotonic() - begin, 1)}
 
