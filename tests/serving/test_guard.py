@@ -151,6 +151,23 @@ def test_large_requests_are_not_read(loaded: list[Translator]):
         assert server.post("/v1/stream", {"text": "nine\n" * 201}).status == 413
 
 
+def test_pages_of_some_web_sites_may_ask(loaded: list[Translator], capsys: pytest.CaptureFixture[str]):
+    site, wanted = "https://example.org", "access-control-allow-origin"
+    request = {"texts": [TEXT], "source": "en", "target": "de"}
+    with running(loaded, keys=[KEY], origins=(site,)) as server:
+        ask = {"access_control_request_method": "POST", "access_control_request_headers": "content-type,x-api-key"}
+        assert server.ask("OPTIONS", "/v1/translate", None, origin=site, **ask).headers[wanted] == site
+        assert server.ask("OPTIONS", "/v1/translate", None, origin="https://other.org", **ask).status == 400
+        answer = server.post("/v1/translate", request, origin=site, x_api_key=KEY)
+        assert (answer.status, answer.headers[wanted]) == (200, site)
+        assert server.post("/v1/translate", request, origin=site).headers[wanted] == site  # so that it reads the error
+        assert wanted not in server.post("/v1/translate", request, origin="https://other.org", x_api_key=KEY).headers
+    with running(loaded) as server:
+        assert wanted not in server.post("/v1/translate", request, origin=site).headers
+    assert main(["serve", "nothing", "--origins", "example.org/page"]) == 1
+    assert "origins has example.org/page, which is no web site" in capsys.readouterr().err
+
+
 def test_keys_are_asked_for(loaded: list[Translator]):
     with running(loaded, keys=[KEY, KEY[::-1]]) as server:
         asked = {"texts": [TEXT]}

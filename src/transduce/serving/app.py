@@ -8,6 +8,8 @@ from importlib.resources import files
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
 from transduce.serving import libre, own
 from transduce.serving.answers import House, add_handlers, problems
@@ -22,7 +24,7 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", 
 SEEING = ("draw.js", "attention.js", "beam.js", "sentence.js", "look.css")
 
 
-def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequence[str] = ()) -> Guard:
+def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequence[str] = ()) -> ASGIApp:
     """The application that answers for some models."""
 
     @asynccontextmanager
@@ -77,7 +79,12 @@ def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequen
     async def part(name: str) -> Response:
         return _page(pages, name)
 
-    return Guard(app, config, metrics)
+    guard = Guard(app, config, metrics)
+    if not config.origins:
+        return guard
+    return CORSMiddleware(
+        guard, allow_origins=config.origins, allow_methods=("GET", "POST"), allow_headers=("X-API-Key", "Authorization")
+    )
 
 
 def _read_pages() -> dict[str, bytes]:

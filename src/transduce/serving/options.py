@@ -1,5 +1,6 @@
 """The settings of `transduce serve`."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,6 +18,8 @@ class ServeConfig(Settings):
     """address to listen on; one that others can reach needs --api-keys or --open"""
     port: int = 5000
     """port to listen on; 0: any that is free"""
+    origins: tuple[str, ...] = ()
+    """web sites whose pages may ask from a browser, as in https://example.org; * is all of them"""
     gather: float = 4.0
     """milliseconds to wait for more sentences before a batch is translated"""
     batch: int = 32
@@ -45,5 +48,8 @@ class ServeConfig(Settings):
         yield from self.at_least(1, "attention_tokens")
         yield from self.at_least(0, "port", "gather", "finish")
         yield from self.above(0, "seconds", "file_seconds")
+        for origin in self.origins:
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
+                yield f"origins has {origin}, which is no web site; write it as in https://example.org, without a path"
         if self.port > 65_535:
             yield f"port = {self.port} is no port; use one below 65,536"
