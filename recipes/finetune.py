@@ -23,7 +23,7 @@ from recipe import Arguments, Found, Recipe, find_text, read_lines, run, write_l
 from transduce.config import Config
 from transduce.errors import DataError
 from transduce.model.saved import find_model, read_config, read_manifest
-from transduce.presets import PRESETS, tune
+from transduce.presets import PRESETS, modernise, tune
 from transduce.text.subwords import SubwordsConfig
 from transduce.training.averaging import average
 
@@ -34,7 +34,7 @@ SOFTWARE = {
     *("mozilla-web", "mozilla-legal", "opensource-guide"),
 }
 BLOCK = 100  # consecutive lines that are held out together
-GENERAL_STEPS, STEPS = 10_000, 600
+GENERAL_STEPS, STEPS = 6000, 600
 Pair = tuple[Path, Path]
 
 
@@ -108,9 +108,8 @@ def train_general(recipe: Recipe, texts: dict[str, Pair], size: str, subwords: i
     config = PRESETS[size].config
     data = prepare(recipe, "data-general", texts, ["general"], DEV, subwords=SubwordsConfig(size=subwords))
     if size != "tiny":
-        rate: dict[str, Any] = {"schedule": "linear", "warmup_steps": 1000, "peak_rate": 0.001, "clip": 1.0}
-        training = replace(config.training, steps=GENERAL_STEPS, average_checkpoints=1, **rate)
-        config = checkpoint_every(replace(config, training=training), 1 / 5)
+        config = modernise(config)
+        config = checkpoint_every(replace(config, training=replace(config.training, steps=GENERAL_STEPS)), 1 / 5)
     return recipe.train("general", data, config)
 
 
