@@ -121,7 +121,7 @@ def test_only_lines_that_can_choose_by_themselves_are_asked_to():
 
 def test_what_is_done_stays_as_it_is():
     lines = ENGINES[0].open(2, 2, 3, 5)
-    beams = lines.beams_for(SearchConfig(beam=2))
+    beams, _ = lines.beams_for(SearchConfig(beam=2))
     lines.admit([0, 1], [np.array([5, 6, 3]), np.array([7, 3])])
     beams.begin([0, 1], [5, 2])
     lines.run(2)

@@ -43,6 +43,18 @@ def test_the_best_tokens(small_blocks: None, vocabulary: int, k: int):
     torch.testing.assert_close(values, plain_values)
 
 
+def test_the_best_of_what_is_left(small_blocks: None):
+    logits = torch.randn(3, 37, device=DEVICE)
+    normaliser = logits.logsumexp(-1)
+    logits[0, 3:] = -torch.inf
+    logits[1] = -torch.inf
+    values, tokens = kernels.best(logits, 4, normaliser)
+    plain_values, plain_tokens = kernels.plain_best(logits, 4, normaliser)
+    assert torch.equal(tokens, plain_tokens)
+    torch.testing.assert_close(values, plain_values)
+    assert (values[1] == -torch.inf).all()
+
+
 def test_the_best_of_a_large_vocabulary():
     logits = 3 * torch.randn(2, 9_001, device=DEVICE)
     values, tokens = kernels.best(logits, 10)

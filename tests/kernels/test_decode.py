@@ -10,13 +10,14 @@ from torch import Tensor
 from triton.runtime import interpreter
 
 from transduce.config import ModelConfig, SearchConfig
+from transduce.decoding.brackets import Brackets
 from transduce.decoding.engine import TorchEngine
-from transduce.decoding.gpu import GraphEngine
+from transduce.decoding.gpu import GraphEngine, GraphLines
 from transduce.decoding.search import Task, search_all
 from transduce.kernels import decode
 from transduce.model.layers import DecoderLayer
 from transduce.model.transformer import Transformer
-from transduce.text.subwords import END
+from transduce.text.subwords import END, UNKNOWN
 
 DEVICE = torch.device("cuda" if os.environ["TRITON_INTERPRET"] == "0" else "cpu")
 
@@ -175,6 +176,30 @@ def test_a_search_is_that_of_the_plain_engine(changes: dict[str, str], config: S
         for one, other in zip(ours, plain, strict=True):
             assert (one.tokens.tolist(), one.ended) == (other.tokens.tolist(), other.ended)
             np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-4)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_trees_are_those_of_the_plain_engine(beam: int, monkeypatch: pytest.MonkeyPatch):
+    """The rule that all is a tree is kept by the lines themselves, again when they are used again."""
+    pieces = ["<pad>", "<unk>", "<s>", "</s>", "▁NN", "▁(A", "▁)A", "▁(B", "▁)B", "▁=(dog", "▁=(cat"]
+    words = Brackets.find(pieces).find_words(["dog", "bird", "cat"])
+    tasks = [Task(sentence(length), words=words[: length - 1], max_tokens=12) for length in (4, 3, 2)]
+    model = tiny()
+    engine, config = GraphEngine(model), SearchConfig(beam=beam, n_best=beam, max_tokens=12)
+    engine.rows = 2 * beam
+    expected = search_all(TorchEngine(model), tasks, config, pieces)
+    monkeypatch.setattr(GraphLines, "advance", None)  # which takes a step at a time
+    for _ in range(2):
+        found = search_all(engine, tasks, config, pieces)
+        for ours, plain in zip(found, expected, strict=True):
+            for one, other in zip(ours, plain, strict=True):
+                assert (one.tokens.tolist(), one.ended) == (other.tokens.tolist(), other.ended)
+                np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-4)
+    for task, best in zip(tasks, expected):
+        said = [pieces[token].removeprefix("▁") for token in best[0].tokens]
+        assert [symbol for symbol in said if symbol.startswith("=")] == [
+            pieces[token].removeprefix("▁") for token in task.words or () if token != UNKNOWN
+        ]
 
 
 def test_sentences_join_beside_others_that_stay():

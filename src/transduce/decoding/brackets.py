@@ -7,6 +7,7 @@ none is cut. Where words are said behind their tags, nothing but the sentence's 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -65,8 +66,14 @@ class Brackets:
         return [self.words.get(say_word(word), UNKNOWN) for word in words]
 
 
+@lru_cache(4)
+def find_brackets(pieces: tuple[str, ...]) -> Brackets:
+    """The brackets of a vocabulary, the same object each time."""
+    return Brackets.find(pieces)
+
+
 class OpenTrees:
-    """How far the trees of all lines are, as tensors on the device; it asks nothing back."""
+    """How far the trees of all lines are, as tensors on the device that stay where they are; it asks nothing back."""
 
     def __init__(self, brackets: Brackets, slots: int, beam: int, longest: int, device: torch.device):
         self.beam, self.device = beam, device
@@ -101,9 +108,9 @@ class OpenTrees:
         self.depth[index] = 0
         self.empty[index] = False
 
-    def forbidden(self, slots: Int[np.ndarray, " open"]) -> Bool[Tensor, "open*beam vocabulary"]:
-        """What the lines of some slots may not say next."""
-        index = torch.from_numpy(slots).to(self.device)
+    def forbidden(self, slots: Int[np.ndarray, " open"] | None = None) -> Bool[Tensor, "open*beam vocabulary"]:
+        """What the lines of some slots, or of all, may not say next."""
+        index = slice(None) if slots is None else torch.from_numpy(slots).to(self.device)
         words, due, depth, empty = self.words[index], self.due[index], self.depth[index], self.empty[index]
         # An opening bracket costs itself and its closing one.
         may_open = (words > 0) & ~due & (self.to_a_word * words + depth + 3 <= self.room[index][:, None])
@@ -124,13 +131,14 @@ class OpenTrees:
         opens, closes, slot = self.opens[tokens], self.closes[tokens], self.slots[tokens]
         word = slot
         if self.to_a_word > 1:
-            word, self.due = self.due.gather(1, parents), slot
-        self.words = (self.words.gather(1, parents) - word.long()).clamp_(min=0)
-        self.depth = (self.depth.gather(1, parents) + opens.long() - closes.long()).clamp_(min=0)
-        self.empty = (self.empty.gather(1, parents) & ~(word | closes)) | opens
+            word = self.due.gather(1, parents)
+            self.due.copy_(slot)
+        self.words.copy_((self.words.gather(1, parents) - word.long()).clamp_(min=0))
+        self.depth.copy_((self.depth.gather(1, parents) + opens.long() - closes.long()).clamp_(min=0))
+        self.empty.copy_((self.empty.gather(1, parents) & ~(word | closes)) | opens)
         self.room -= 1
         if self.labelled:
-            self.stack = self.stack.gather(1, parents[..., None].expand_as(self.stack))
+            self.stack.copy_(self.stack.gather(1, parents[..., None].expand_as(self.stack)))
             deepest = self.stack.shape[2] - 1
             place = torch.where(opens, self.depth - 1, deepest).clamp(0, deepest)[..., None]
             self.stack.scatter_(2, place, self.labels[tokens][..., None])

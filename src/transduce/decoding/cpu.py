@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams
+from transduce.decoding.brackets import Brackets
 from transduce.kernels import native
 from transduce.model.attention import MultiHeadAttention
 from transduce.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
@@ -115,6 +116,8 @@ class CpuEngine:
 class CpuLines:
     """Sentences being decoded; see `CpuEngine.open`."""
 
+    knows_trees = False
+
     def __init__(self, engine: CpuEngine, slots: int, beam: int, source: int, target: int):
         config = engine.config
         if min(slots, beam, source, target) < 1:
@@ -198,8 +201,9 @@ class CpuLines:
         """The logarithm of each row's sum of exponentials, in float64."""
         return self._choose(logits, None, None, None, np.empty(0, np.int32))
 
-    def beams_for(self, config: SearchConfig) -> Beams:
+    def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, None]:
         """Hypotheses that `run` lets go on; all slots are done, until sentences begin in them."""
+        assert brackets is None, "these lines know no trees"
         beams = self._beams = Beams(self.slots, self.target, config, self.engine.device, config.min_tokens)
         named = {name: getattr(beams, name) for name in (*native.Hypotheses.STATE, *native.Hypotheses.ENDED, "penalty")}
         self._hypotheses = native.Hypotheses(
@@ -215,7 +219,7 @@ class CpuLines:
             stride=self._logits.stride(0),
             **{name: tensor.data_ptr() for name, tensor in named.items()},
         )
-        return beams
+        return beams, None
 
     def run(self, steps: int) -> None:
         """Let the hypotheses go on by so many steps; what is done stays as it is."""

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams
+from transduce.decoding.brackets import Brackets, OpenTrees
 from transduce.model.attention import MultiHeadAttention, attend
 from transduce.model.layers import DecoderLayer
 from transduce.model.positions import rotate
@@ -59,10 +60,15 @@ class Lines(Protocol):
 
 @runtime_checkable
 class Runs(Protocol):
-    """Lines that can also choose by themselves, where no rule has a say in it: several steps at a time."""
+    """Lines that can also choose by themselves, several steps at a time, where no rule but that of trees has a say."""
 
-    def beams_for(self, config: SearchConfig) -> Beams:
-        """The hypotheses they choose among, all slots done."""
+    @property
+    def knows_trees(self) -> bool:
+        """Whether they keep that rule as well."""
+        ...
+
+    def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, OpenTrees | None]:
+        """The hypotheses they choose among, all slots done; with brackets also how far their trees are."""
         ...
 
     def run(self, steps: int) -> None:

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams
+from transduce.decoding.brackets import Brackets, OpenTrees
 from transduce.decoding.engine import Logits
 from transduce.kernels import beams as choice
 from transduce.kernels import decode
@@ -89,8 +90,20 @@ class _Encoder(NamedTuple):
     encode: Callable[[], Tensor]
 
 
+class _Run(NamedTuple):
+    """What was captured of whole steps: for which search, on which hypotheses and trees, and what takes one."""
+
+    config: SearchConfig
+    brackets: Brackets | None
+    beams: Beams
+    trees: OpenTrees | None
+    step: Callable[[], Tensor]
+
+
 class GraphLines(Logits):
     """Caches of fixed shapes: keys and values are written once and found again through each line's ancestry."""
+
+    knows_trees = True
 
     def __init__(self, engine: GraphEngine, key: Key):
         self.engine, self.key = engine, key
@@ -126,7 +139,7 @@ class GraphLines(Logits):
         self._pool = torch.cuda.graph_pool_handle() if engine.device.type == "cuda" else None
         self._encoders: dict[int, _Encoder] = {}
         self._advance: Callable[[], Tensor] | None = None
-        self._beams: tuple[SearchConfig, Beams, Callable[[], Tensor]] | None = None
+        self._runs: _Run | None = None
 
     @torch.inference_mode()
     def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
@@ -203,42 +216,51 @@ class GraphLines(Logits):
         normaliser: Float[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
         """The k largest log-probabilities of each row and their tokens."""
-        return choice.best(logits, k) if normaliser is None else super().best(logits, k, normaliser)
+        return choice.best(logits, k, normaliser)
 
     @torch.inference_mode()
-    def beams_for(self, config: SearchConfig) -> Beams:
+    def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, OpenTrees | None]:
         """Hypotheses in memory that the captured graph knows."""
-        if self._beams is None or self._beams[0] != config:
-            beams = Beams(self.slots, self.target, config, self.engine.device, config.min_tokens)
-            k = min(beams.candidates, self.engine.config.vocabulary)
+        if self._runs is None or (self._runs.config, self._runs.brackets) != (config, brackets):
+            self._runs = self._prepare(config, brackets)
+        self._runs.beams.reset()
+        return self._runs.beams, self._runs.trees
 
-            def step() -> Tensor:
-                logits = self._forward(beams.next, beams.parents, beams.length.clamp(max=self.target - 1))
-                values, tokens = choice.best(logits, k)
-                shape = (self.slots, self.beam, k)
-                choice.choose(
-                    values.view(shape),
-                    tokens.view(shape),
-                    beams.state(),
-                    beams.penalty,
-                    min_tokens=beams.min_tokens,
-                    n_best=config.n_best,
-                    until_full=beams.until_full,
-                    begin_token=BEGIN,
-                    end_token=END,
-                )
-                return beams.done
+    def _prepare(self, config: SearchConfig, brackets: Brackets | None) -> "_Run":
+        beams = Beams(self.slots, self.target, config, self.engine.device, config.min_tokens)
+        trees = OpenTrees(brackets, self.slots, self.beam, self.target, self.engine.device) if brackets else None
+        k = min(beams.candidates, self.engine.config.vocabulary)
 
-            self._beams = (config, beams, self._capture(step))
-        beams = self._beams[1]
-        beams.reset()
-        return beams
+        def step() -> Tensor:
+            logits = self._forward(beams.next, beams.parents, beams.length.clamp(max=self.target - 1))
+            normaliser = None
+            if trees:
+                normaliser = logits.logsumexp(-1)
+                logits.masked_fill_(trees.forbidden(), -torch.inf)
+            values, tokens = choice.best(logits, k, normaliser)
+            shape = (self.slots, self.beam, k)
+            choice.choose(
+                values.view(shape),
+                tokens.view(shape),
+                beams.state(),
+                beams.penalty,
+                min_tokens=beams.min_tokens,
+                n_best=config.n_best,
+                until_full=beams.until_full,
+                begin_token=BEGIN,
+                end_token=END,
+            )
+            if trees:
+                trees.go_on(beams.parents, beams.next)
+            return beams.done
+
+        return _Run(config, brackets, beams, trees, self._capture(step))
 
     def run(self, steps: int) -> None:
         """Let the hypotheses go on by so many steps."""
-        assert self._beams
+        assert self._runs
         for _ in range(steps):
-            self._beams[2]()
+            self._runs.step()
 
     def close(self) -> None:
         """Give the room back to the engine."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams, Hypothesis, Record
-from transduce.decoding.brackets import Brackets, OpenTrees
+from transduce.decoding.brackets import Brackets, OpenTrees, find_brackets
 from transduce.decoding.engine import Engine, Lines, Runs
 from transduce.decoding.phrases import Phrases
 from transduce.decoding.rules import Rule, Spellings, make_rules, penalise_repetition
@@ -62,7 +62,7 @@ def search(
             "search.sample = true draws at random, and phrases that must be said are searched for; use one"
         )
     spellings = Spellings(pieces if any(task.forbidden for task in tasks) else ())
-    brackets = Brackets.find(pieces) if any(task.words is not None for task in tasks) else None
+    brackets = find_brackets(tuple(pieces)) if any(task.words is not None for task in tasks) else None
     for number, (task, limit) in enumerate(zip(tasks, limits), 1):
         check_room(task, limit, brackets, f"sentence {number:,}")
     # The longest first: what needs the most memory fails, if it must, at the beginning.
@@ -186,15 +186,16 @@ class _Room:
         self.watches = bool(config.no_repeat or config.repetition_penalty != 1) or any(
             task.phrases or task.forbidden for task in tasks
         )
-        self.trees = None
-        if brackets and tasks[0].words is not None:
-            self.trees = OpenTrees(brackets, many, self.beam, target, engine.device)
-        self.ruled = self.watches or config.sample or self.trees is not None or any(task.prefix for task in tasks)
-        self.runs = self.lines if isinstance(self.lines, Runs) and not self.ruled else None
+        brackets = brackets if tasks[0].words is not None else None
+        self.ruled = self.watches or config.sample or any(task.prefix for task in tasks)
+        runs = self.lines if isinstance(self.lines, Runs) and not self.ruled else None
+        self.runs = runs if runs and (runs.knows_trees or not brackets) else None
+        self.ruled = self.ruled or brackets is not None
         if self.runs:
-            self.beams = self.runs.beams_for(config)
+            self.beams, self.trees = self.runs.beams_for(config, brackets)
         else:
             self.beams = Beams(many, target, config, engine.device, 0 if self.ruled else config.min_tokens)
+            self.trees = OpenTrees(brackets, many, self.beam, target, engine.device) if brackets else None
         self.k = min(self.beams.candidates, engine.config.vocabulary)
         shape = (many, self.beam, self.k)
         self.values = torch.zeros(shape, device=engine.device)

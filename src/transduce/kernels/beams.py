@@ -42,12 +42,14 @@ def _best_kernel(
     maxima,
     most,
     sums,
+    given,
     best_values,
     best_tokens,
     vocabulary,
     stride,
     spans,
     parts,
+    is_given: tl.constexpr,
     k: tl.constexpr,
     span: tl.constexpr,
     spans_width: tl.constexpr,
@@ -61,9 +63,12 @@ def _best_kernel(
     numbers = tl.arange(0, spans_width)
     x = tl.load(maxima + row * spans + numbers, mask=numbers < spans, other=-float("inf"))
     numbers = tl.where(numbers < spans, numbers, NONE)
-    top = tl.max(block_most, 0)
-    shares = tl.where(block_most > -float("inf"), block_sums * tl.exp(block_most - top), 0.0)
-    normaliser = top + tl.log(tl.sum(shares, 0))
+    if is_given:
+        normaliser = tl.load(given + row)
+    else:
+        top = tl.max(block_most, 0)
+        shares = tl.where(block_most > -float("inf"), block_sums * tl.exp(block_most - top), 0.0)
+        normaliser = top + tl.log(tl.sum(shares, 0))
     ranks = tl.arange(0, k_width)
     chosen = tl.full((k_width,), NONE, tl.int32)
     for rank in range(k):
@@ -76,16 +81,21 @@ def _best_kernel(
     y = tl.load(logits + row * stride + ids, mask=inside, other=-float("inf")).to(tl.float32)
     ids = tl.where(inside, ids, NONE)
     for rank in range(k):
-        top = tl.max(y)
-        best = tl.min(tl.where(y == top, ids, NONE))
-        tl.store(best_values + row * k + rank, top - normaliser)
+        largest = tl.max(y)
+        best = tl.min(tl.where(y == largest, ids, NONE))
+        tl.store(best_values + row * k + rank, largest - normaliser)
         tl.store(best_tokens + row * k + rank, tl.minimum(best, vocabulary - 1))  # of NaNs none is the best
         y = tl.where(ids == best, -float("inf"), y)
         ids = tl.where(ids == best, NONE, ids)
 
 
-def best(logits: Float[Tensor, "rows vocabulary"], k: int) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """The k largest log-probabilities of each row, the largest first, and their tokens; of equal ones the lower."""
+def best(
+    logits: Float[Tensor, "rows vocabulary"], k: int, normaliser: Float[Tensor, " rows"] | None = None
+) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
+    """The k largest log-probabilities of each row, the largest first, and their tokens; of equal ones the lower.
+
+    Where some logits were changed to -inf, `normaliser` is that of the logits before.
+    """
     rows, vocabulary = logits.shape
     spans, parts = triton.cdiv(vocabulary, SPAN), triton.cdiv(vocabulary, BLOCK)
     k_width = triton.next_power_of_2(k)
@@ -103,12 +113,14 @@ def best(logits: Float[Tensor, "rows vocabulary"], k: int) -> tuple[Float[Tensor
         maxima,
         most,
         sums,
+        sums if normaliser is None else normaliser,
         best_values,
         best_tokens,
         vocabulary,
         logits.stride(0),
         spans,
         parts,
+        is_given=normaliser is not None,
         k=k,
         span=SPAN,
         spans_width=triton.next_power_of_2(spans),
@@ -120,12 +132,13 @@ def best(logits: Float[Tensor, "rows vocabulary"], k: int) -> tuple[Float[Tensor
 
 
 def plain_best(
-    logits: Float[Tensor, "rows vocabulary"], k: int
+    logits: Float[Tensor, "rows vocabulary"], k: int, normaliser: Float[Tensor, " rows"] | None = None
 ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
     """The same in torch."""
     logits = logits.float()
     order = logits.sort(dim=-1, descending=True, stable=True)
-    return order.values[:, :k] - logits.logsumexp(-1, keepdim=True), order.indices[:, :k].int()
+    normaliser = logits.logsumexp(-1) if normaliser is None else normaliser
+    return order.values[:, :k] - normaliser[:, None], order.indices[:, :k].int()
 
 
 # ---- the choice ----
