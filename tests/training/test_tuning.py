@@ -84,6 +84,12 @@ def test_settings_are_the_model_s_and_made_for_tuning(home: Path, tmp_path: Path
     assert found.training.label_smoothing == 0.05
     assert (found.training.schedule, found.training.peak_rate, found.training.patience) == ("constant", 0.002, 5)
     assert found.training.steps == 2
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "| began with | the weights of base |" in card
+    more = ["--resume", "--from", home / "base", *FEW, "--training.steps", "3"]
+    assert run("train", tmp_path / "data", "--out", tmp_path / "run", *more) == 0
+    assert saved.read_manifest(tmp_path / "run" / "model")["about"]["began_with"] == "base"
+    assert "began_with" not in saved.read_manifest(home / "base" / "model")["about"]
     capsys.readouterr()
     other = ["--preset", "tiny", "--from", home / "base", "--out", tmp_path / "other"]
     assert run("train", tmp_path / "data", *other) == 1
