@@ -1,8 +1,10 @@
 """The arguments of `transduce translate`."""
 
+import os
 from pathlib import Path
 
 from transduce.doors.arguments import add_engine, check_chosen, check_positive
+from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
 
 
@@ -47,6 +49,9 @@ def translate(parser: Parser, argv: list[str]) -> None:
     given, flags = parser.parse(argv)
     check_positive(given.threads, "--threads")
     check_chosen(given)
+    for text in given.names if given.to else ():
+        if os.path.isfile(text):
+            raise UsageError(f"{text} is a file: --input {text} translates it, --text {text} its name")
 
     from transduce.decoding.run import Job, run_job
     from transduce.decoding.shelf import find_pair
