@@ -108,4 +108,6 @@ def test_a_name_is_enough(folders: tuple[Path, Path], tmp_path: Path, monkeypatc
 
 def test_a_name_is_enough_for_subwords(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"^en_de: does not exist; did you mean en-de\?$"):
+        find_subwords(Path("en_de"))
     assert find_subwords(Path("en-de")) == dict.fromkeys(("source", "target"), folders[0] / "en-de" / "subwords.model")

@@ -46,7 +46,7 @@ class Run:
     meter: Meter
     live: Live
     files: list[MetricsFile | EventFile]
-    began_with: str | None = None  # the model whose weights were the first ones
+    origin: dict[str, Any] = field(default_factory=dict)  # what is known from the model it began with
     captured: CapturedStep | None = None  # what takes whole steps, where it can
     halved: int = 0  # batches that did not fit into memory
     begin: float = field(default_factory=time.monotonic)
@@ -61,7 +61,7 @@ class Run:
 
     def describe(self) -> dict[str, Any]:
         """What a model says about where it comes from."""
-        return {**self.data.describe(), **({"began_with": self.began_with} if self.began_with else {})}
+        return {**self.origin, **self.data.describe()}
 
     def find_epoch(self) -> float:
         """How many passes over the data were made."""

@@ -44,6 +44,7 @@ METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "m
 # What may change when a run goes on: all else would make it another run.
 _MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "training.", "search.")
 _FIXED = ("training.seed",)
+_INHERITED = ("began_with", "languages")  # what a model keeps of the one it began with
 _ANEW = "begin a new run with --from and another --out"
 
 
@@ -237,15 +238,22 @@ def _set_up(
     torch.manual_seed(training.seed)
     model = Transformer(config.model)
     notes = []
-    began_with = saved.read_manifest(checkpoint)["about"].get("began_with") if checkpoint else None
+    origin: dict[str, Any] = {}
+    if checkpoint and "began_with" in (about := saved.read_manifest(checkpoint)["about"]):
+        origin = {key: about[key] for key in _INHERITED if key in about}
     if request.start and checkpoint is None:
         start = saved.load_model(request.start)
-        began_with = start.name
+        origin = {"began_with": start.name, **{key: start.about[key] for key in _INHERITED[1:] if key in start.about}}
         carried = warm_start(model, data.subwords, start)
+        before, now = origin.get("languages"), data.describe().get("languages")
+        if before and now and before != now:
+            notes.append(f"{request.start} translates {'-'.join(before)}, and this text is {'-'.join(now)}")
         notes.append(
             f"began with the weights of {request.start}: {carried.kept:,} subwords kept, {carried.composed:,} put "
             f"together from their pieces, {carried.fresh:,} unknown to it"
         )
+        if carried.kept < len(start.subwords["target"]):
+            notes.append(f"the text has other subwords; prepare it with --subwords.reuse {request.start} to keep all")
     model.to(processes.device)
     frozen = freeze(model, training.freeze)
     if frozen:
@@ -304,7 +312,7 @@ def _set_up(
             processes=processes,
             state=state,
             objective=wrapped,
-            began_with=began_with,
+            origin=origin,
             autocast=autocast,
             limits=Limits(training, request.seconds),
             meter=Meter(
