@@ -12,6 +12,7 @@ from transduce import strict
 from transduce.config import SearchConfig
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
+from transduce.decoding.html import ENDINGS, read_html, translate_html, write_html
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
@@ -36,6 +37,8 @@ class Job:
     out: Path | None
     json: bool
     json_input: bool
+    html: bool | None = None
+    """whether texts are HTML; None: files whose names say so"""
     prefix: str
     require: tuple[str, ...]
     forbid: tuple[str, ...]
@@ -57,16 +60,30 @@ def run_job(job: Job) -> None:
         if wanted and not job.json:
             raise UsageError(f"{flag} needs --json: plain output has a line for each line of the input")
     common = Request("", job.prefix, job.require, job.forbid)
+    is_html = job.html if job.html is not None else bool(job.input and job.input.suffix.lower() in ENDINGS)
+    if is_html and (job.json or job.json_input or job.prefix or job.require):
+        raise UsageError(
+            "--json, --json-input, --prefix and --require are for sentences; --no-html takes HTML as lines"
+        )
     if job.texts and (job.input or job.out):
         raise UsageError("texts on the command line are answered at once; leave --input and --out out")
     if job.texts:
         translator = _load(job)
         for text in job.texts:
             _note_language(translator, text, job)
-            print(_answer(translator, text, options, config, common, job), flush=True)
+            if is_html:
+                print(translate_html(translator, text, options, strict.to_dict(config), common), flush=True)
+            else:
+                print(_answer(translator, text, options, config, common, job), flush=True)
         return
     if job.out:
         refuse_existing(job.out)
+    if is_html:
+        html = read_html(job.input)
+        write_html(job.out, translate_html(_load(job), html, options, strict.to_dict(config), common))
+        if job.out:
+            print(f"{job.out}: translated", file=sys.stderr)
+        return
     if job.input is None and job.out is None and sys.stdin.isatty():
         _converse(_load(job), options, config, common, job)
         return

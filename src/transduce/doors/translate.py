@@ -1,6 +1,7 @@
 """The arguments of `transduce translate`."""
 
 import os
+from argparse import BooleanOptionalAction
 from pathlib import Path
 
 from transduce.doors.arguments import add_engine, check_chosen, check_positive
@@ -30,6 +31,12 @@ def translate(parser: Parser, argv: list[str]) -> None:
         "--json-input",
         action="store_true",
         help="lines are JSON objects: text, and prefix, require, forbid for it alone",
+    )
+    parser.add_argument(
+        "--html",
+        action=BooleanOptionalAction,
+        default=None,
+        help="what is translated is HTML, whose tags stay (default: files that end in .html or .htm are)",
     )
     parser.add_argument("--prefix", metavar="TEXT", default="", help="translations begin with this")
     parser.add_argument(
@@ -64,6 +71,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
             out=Path(given.out) if given.out not in (None, "-") else None,
             json=given.json,
             json_input=given.json_input,
+            html=given.html,
             prefix=given.prefix,
             require=tuple(given.require),
             forbid=tuple(given.forbid),
