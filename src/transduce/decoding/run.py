@@ -89,7 +89,7 @@ def run_job(job: Job) -> None:
         return
     with closing(Lines(job.input)) as lines:
         translator = _load(job)
-        if job.input:
+        if job.input and not lines.waits:  # a pipe's beginning can be read only once
             _note_language(translator, _read_beginning(job.input), job)
         with closing(Output(job.out, _describe(job, translator, options, config, common))) as output:
             written = translate_lines(
