@@ -117,6 +117,7 @@ class Reader:
         self.write("train.mrg", "".join(f"{tree}\n" for tree in make_trees(200, 1)))
         self.write("dev.mrg", "".join(f"{tree}\n" for tree in make_trees(5, 2)))
         self.write("letter.txt", "forty-two\n")
+        self.write("page.html", "<p>forty-two <b>euros</b></p>\n")
         save_marian(self.folder / "marian").folder.rename(self.folder / "opus-mt-en-de")
 
     def write(self, name: str, text: str) -> None:

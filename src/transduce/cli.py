@@ -57,8 +57,8 @@ VERBS = {
     ),
     "translate": Verb(
         "Translate a text, a file, a pipe, or what you type.",
-        "RUN … [flags] < IN > OUT",
-        "runs/base --precision int8 < news.en > news.de",
+        "RUN … [flags] < IN > OUT | --to LANGUAGE [TEXT …] [flags]",
+        '--to de "The animal was too tired."',
     ),
     "parse": Verb(
         "Parse sentences: the constituents of each as a tree in brackets, drawn, or as a picture.",
@@ -181,6 +181,6 @@ def _help() -> str:
             "",
             "`transduce VERB --help` explains a verb; `transduce --version` prints the version.",
             "",
-            "example: transduce prepare demo/numbers --builtin numbers",
+            'example: transduce translate --to de "The animal was too tired."',
         ]
     )

@@ -33,7 +33,7 @@ class UsageError(TransduceError):
     exit_code = 2
 
 
-def suggest(wrong: str, known: Iterable[str]) -> str:
+def suggest(wrong: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return `; did you mean …?` with the nearest known name, or nothing when none is near."""
-    near = get_close_matches(wrong, list(known), n=1, cutoff=0.5)
+    near = get_close_matches(wrong, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""

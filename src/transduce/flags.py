@@ -50,9 +50,10 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse_unknown(self, argv: list[str]) -> None:
         # Before argparse does: it would take an unknown flag's value for a positional argument and blame that.
-        # A lone hyphen is standard input, and a digit makes it a negative number.
+        # A lone hyphen is standard input, a digit makes it a negative number, and a space a text.
         known = self._option_string_actions
         flags = [argument.partition("=")[0] for argument in argv if re.match(r"-(?!$|\.?\d)", argument)]
+        flags = [flag for flag in flags if " " not in flag]
         long = [flag for flag in known if flag.startswith("--")]
         problems = [f"unknown flag {flag}{nearest(flag, long)}" for flag in flags if flag not in known]
         if problems:
@@ -120,7 +121,8 @@ def _default(value: object) -> str:
 
 def _hyphens(argument: str) -> str:
     name, equals, value = argument.partition("=")
-    return name.replace("_", "-") + equals + value if argument.startswith("--") else argument
+    is_flag = argument.startswith("--") and " " not in name
+    return name.replace("_", "-") + equals + value if is_flag else argument
 
 
 def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:

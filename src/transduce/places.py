@@ -21,5 +21,10 @@ def user_folder() -> Path:
 
 def places_of(path: Path) -> tuple[Path, ...]:
     """What a path may mean: what lies there; a name of nothing here is looked for among the user's and in the box."""
-    is_name = not path.exists() and path.name == str(path)
+    is_name = not os.path.exists(path) and path.name == str(path)
     return (path, user_folder() / path, BOX / path) if is_name else (path,)
+
+
+def names() -> list[str]:
+    """What lies in the user's folder and in the box."""
+    return [path.name for folder in (user_folder(), BOX) if folder.is_dir() for path in sorted(folder.iterdir())]

@@ -91,6 +91,21 @@ def test_languages_are_found_out_and_swapped(visit: Visit, loaded: list[Translat
     expect(page.locator("#swap")).to_be_hidden()  # nothing translates French
 
 
+def test_the_target_follows_what_is_found_out_until_one_is_chosen(visit: Visit, loaded: list[Translator]):
+    page = visit()
+    english, german = "this is not what you think", "das ist nicht gut und ich will es nicht"
+    for text, model, target in ((english, 0, "de"), (german, 1, "en"), (english, 0, "de")):
+        page.locator("#text").fill(text)
+        expect(page.locator("#translation")).to_have_text(loaded[model].translate(text).text)
+        assert page.locator("#target").input_value() == target
+        assert page.locator("#source").input_value() == "auto"
+    page.locator("#target").select_option("fr")
+    for text in (german, english):
+        page.locator("#text").fill(text)
+        expect(page.locator("#translation")).to_have_text(loaded[2].translate(text).text)
+        assert page.locator("#target").input_value() == "fr"
+
+
 def test_a_word_shows_how_it_might_go_on(visit: Visit, loaded: list[Translator]):
     page = visit()
     translate(page, f"nine\n{TEXT}")

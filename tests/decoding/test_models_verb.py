@@ -38,6 +38,36 @@ def test_texts_are_translated_into_a_language(
     assert [each["translation"] for each in shown] == expected
 
 
+def test_a_file_is_not_taken_for_a_text(
+    box: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("letter.txt").write_text("two euros\n")
+    assert main(["translate", "--to", "de", "letter.txt"]) == 2
+    said = "error: letter.txt is a file: --input letter.txt translates it, --text letter.txt its name\n"
+    assert capsys.readouterr().err == said
+    assert main(["translate", "--to", "de", "--text", "letter.txt"]) == 0
+    assert main(["translate", "--to", "de", "two " * 500]) == 0  # too long for the name of a file
+
+
+def test_a_text_may_begin_with_a_hyphen(box: Path, capsys: pytest.CaptureFixture[str]):
+    texts = ["- two euros", "--no_way is nine", "-nine dollars"]
+    assert main(["translate", "--to", "de", *texts]) == 0
+    expected = [found.text for found in Translator.load(box / "en-de").translate(texts)]
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_another_language_is_noted(box: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    german, english = "Der Zug ist heute sehr spät.", "The train is very late today."
+    note = "note: this looks like German, and the model translates from English\n"
+    (tmp_path / "in.txt").write_text(f"{german}\n", encoding="utf-8")
+    assert main(["translate", "--to", "de", english]) == 0
+    assert capsys.readouterr().err == ""
+    for source in ([german], ["--input", str(tmp_path / "in.txt")]):
+        assert main(["translate", "--to", "de", *source]) == 0
+        assert capsys.readouterr().err == note
+
+
 def test_a_first_text_does_not_wait_for_a_compiler(
     box: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

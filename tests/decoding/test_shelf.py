@@ -36,6 +36,25 @@ def test_pairs_are_found(folders: tuple[Path, Path]):
         shelf.find_pair("fr", "en")
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (("german", None), "--to de"),
+        (("de_AT", None), "--to de"),
+        (("fr-de", None), "--to de"),
+        (("de", "English"), "--from en"),
+        (("de", "en-de"), "--from en"),
+        (("English", "German"), "--from de --to en"),
+    ],
+)
+def test_other_ways_to_name_a_language_are_understood(
+    folders: tuple[Path, Path], given: tuple[str, str | None], meant: str
+):
+    with pytest.raises(UsageError, match=rf"did you mean {meant}\?$"):
+        shelf.find_pair(*given)
+    assert shelf.find_pair("DE", "En") == folders[0] / "en-de"
+
+
 def test_all_are_listed(folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     box, own = folders
     run = tmp_path / "runs" / "first"
@@ -53,8 +72,10 @@ def test_all_are_listed(folders: tuple[Path, Path], tmp_path: Path, capsys: pyte
     files = [path.stat().st_size for path in (box / "en-de").iterdir() if path.name not in beside]
     assert f"{own / 'broken' / 'manifest.json'}: not readable" in capsys.readouterr().err
     assert found[2].bytes == sum(files)
-    with pytest.raises(DataError, match="is not a folder"):
+    with pytest.raises(DataError, match="is not a folder with runs or models in it; name one"):
         shelf.list_models(tmp_path / "none")
+    with pytest.raises(DataError, match="--card en-de prints its card"):
+        shelf.list_models(Path("en-de"))
 
 
 def test_without_any_model_it_says_where_they_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -72,15 +93,21 @@ def test_a_name_is_enough(folders: tuple[Path, Path], tmp_path: Path, monkeypatc
     save_tiny(own / "en-de" / "model")
     assert saved.find_model(Path("en-de")) == own / "en-de" / "model"  # the user's before the box's
     Path("en-de").mkdir()
-    with pytest.raises(DataError, match=r"^en-de: holds no model"):  # a folder here is meant, whatever is in it
+    with pytest.raises(
+        DataError, match=r"^en-de: holds no model; it hides the model of this name"
+    ):  # a folder here is meant, whatever is in it
         saved.find_model(Path("en-de"))
     save_tiny(Path("en-de"))
     assert saved.find_model(Path("en-de")) == Path("en-de")
     for wrong in ("de-fr", "../box/en-fr", "runs/de-en"):
         with pytest.raises(DataError, match=rf"^{wrong}: does not exist; .* transduce models lists"):
             saved.find_model(Path(wrong))
+    with pytest.raises(DataError, match=r"^de_en: does not exist; did you mean de-en\?$"):
+        saved.find_model(Path("de_en"))
 
 
 def test_a_name_is_enough_for_subwords(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"^en_de: does not exist; did you mean en-de\?$"):
+        find_subwords(Path("en_de"))
     assert find_subwords(Path("en-de")) == dict.fromkeys(("source", "target"), folders[0] / "en-de" / "subwords.model")

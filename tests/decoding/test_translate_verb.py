@@ -258,6 +258,13 @@ def test_models_are_named(tiny: Path, tmp_path: Path, source: Path, capfd: pytes
     assert refused(capfd, tiny, str(other), source=source)[1] == (
         f"error: {other}: has other subwords than {tiny}; they make no ensemble\n"
     )
+    for text in ("two euros", "two " * 500):
+        for words in ([text], [str(tiny), text]):
+            code, err = refused(capfd, *words, source=source)
+            assert code == 1
+            assert f"error: {text[:80]}" in err
+            assert err.endswith("\nerror: if it is a text, give it with --text, or with --to LANGUAGE and no RUN\n")
+            assert len(err) < 400
     with pytest.raises(AssertionError):
         assert main(["translate"]) == 0
     assert "name a RUN, or the language to translate into with --to" in capfd.readouterr().err

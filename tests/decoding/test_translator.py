@@ -262,6 +262,9 @@ def test_what_is_no_text_is_refused(translator: Translator, name: str):
     wrong = {"text": "nine", name: "a\ud800" if name in ("text", "prefix") else ("ok", "a\ud800")}
     with pytest.raises(DataError, match=r"^text 2: character 2 is half of a surrogate pair"):
         translator.translate(["one", Request(**wrong)])  # pyright: ignore[reportArgumentType]
+    argument = b"Stra\xdfe".decode("utf-8", "surrogateescape")  # as it comes from a command line
+    with pytest.raises(DataError, match=r"character 5 is .*, or byte 0xDF of what is not UTF-8"):
+        translator.translate(argument)
     wrong[name] = 5 if name in ("text", "prefix") else "letters"  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match=rf"^{name} = .*, wanted a "):
         Request(**wrong)  # pyright: ignore[reportArgumentType]
@@ -276,6 +279,18 @@ def test_what_is_no_text_is_refused(translator: Translator, name: str):
 def test_a_text_must_be_a_string(translator: Translator):
     with pytest.raises(ConfigError, match=r"^text = 5, wanted a string"):
         translator.translate([5])  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"two euros"])
+def test_texts_must_be_strings(translator: Translator, wrong: Any):
+    with pytest.raises(ConfigError, match="wanted a string or a list of strings"):
+        translator.translate(wrong)
+
+
+def test_at_a_prompt_it_shows_what_matters(translator: Translator):
+    found = translator.translate("two euros")
+    assert repr(translator) == "Translator(tiny)"
+    assert repr(found) == f"Translation(source='two euros', text={found.text!r}, score={found.score!r})"
 
 
 def test_settings_with_typos_are_named_with_the_nearest(translator: Translator):

@@ -50,9 +50,11 @@ def test_alternatives_are_the_next_best(server: Running, loaded: list[Translator
     assert [answer["translatedText"], *answer["alternatives"]] == list(dict.fromkeys(best))
 
 
-def test_auto_says_what_was_found(server: Running):
-    answer = server.post("/translate", {"q": [GERMAN, "what is this"], "source": "auto", "target": "en"}).json
-    # Only German can be translated into English here, whatever a text may be.
+def test_auto_says_what_was_found(server: Running, loaded: list[Translator]):
+    unclear = "Foo 17"
+    answer = server.post("/translate", {"q": [GERMAN, unclear], "source": "auto", "target": "en"}).json
+    assert answer["translatedText"] == [loaded[1].translate(text).text for text in (GERMAN, unclear)]
+    # Only German can be translated into English here.
     assert [found["language"] for found in answer["detectedLanguage"]] == ["de", "de"]
     sure, unsure = (found["confidence"] for found in answer["detectedLanguage"])
     assert sure > 50 > unsure
@@ -60,6 +62,27 @@ def test_auto_says_what_was_found(server: Running):
 
 def test_a_text_in_the_language_wanted_stays(server: Running):
     assert server.form("/translate", q=TEXT, source="en", target="en").json == {"translatedText": TEXT}
+    english = "what is this"
+    answer = server.form("/translate", q=english, source="auto", target="en").json
+    assert answer["translatedText"] == english
+    assert answer["detectedLanguage"]["language"] == "en"
+    status, found = upload(server, "a.txt", english.encode(), source="auto", target="en")
+    assert status == 200
+    with urlopen(found["translatedFileUrl"]) as file:
+        assert file.read().decode() == english
+
+
+def test_letters_of_a_form_may_stand_as_they_are(server: Running):
+    """As `curl -d` sends them."""
+    kind = "application/x-www-form-urlencoded"
+    text = "es ist spät & zwölf"
+    body = f"q={text.replace('&', '%26')}&source=de&target=de&api_key="
+    assert server.ask("POST", "/translate", body.encode(), content_type=kind).json == {"translatedText": text}
+    for wrong in (body.encode("latin-1"), b"q=sp%E4t&source=de&target=de"):
+        found = server.ask("POST", "/translate", wrong, content_type=kind)
+        assert (found.status, found.json) == (400, {"error": "the form is not UTF-8"})
+    many = "&".join(f"f{number}=1" for number in range(30)).encode()
+    assert server.ask("POST", "/translate", many, content_type=kind).status == 400
 
 
 def test_markup_stays_where_it_is(server: Running, loaded: list[Translator]):

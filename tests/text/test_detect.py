@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.text.detect import SCRIPTS, WORDS, detect, name_language
+from transduce.text.detect import SCRIPTS, WORDS, detect, find_other, name_language
 
 # The first article of the Universal Declaration of Human Rights (United Nations), of which each has its translation.
 ARTICLES = {
@@ -47,6 +47,12 @@ def test_another_language_than_those_served_is_known_as_such():
     assert share < 0.2
     assert detect(ARTICLES["zh"], ["en", "zh-Hans"])[0][0] == "zh-Hans"
     assert detect("42 + 1 = 43", ["en", "de"]) == [("en", 0.0), ("de", 0.0)]
+
+
+@pytest.mark.parametrize("language", ARTICLES)
+def test_another_language_than_the_one_expected_is_told_where_it_is_clear(language: str):
+    assert find_other(ARTICLES["en"], language) == (None if language == "en" else "en")
+    assert find_other("Guten Morgen!", "en") is None  # too short to tell
 
 
 def test_the_lists_belong_together():

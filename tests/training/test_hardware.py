@@ -14,9 +14,10 @@ from transduce.errors import UsageError
 from transduce.model import device as devices
 from transduce.model.device import choose_device, choose_threads, has_bf16
 from transduce.model.transformer import Transformer
+from transduce.presets import PRESETS
 from transduce.training import hardware
 from transduce.training.distributed import Processes
-from transduce.training.hardware import captures, peak_rate, training_work, uses_bf16
+from transduce.training.hardware import captures, peak_rate, steps_take_long, training_work, uses_bf16
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda", 0), torch.device("mps")
 LARGE = ModelConfig()
@@ -252,3 +253,11 @@ def test_small_models_are_computed_on_one_thread(monkeypatch: pytest.MonkeyPatch
     small, large = ModelConfig(d_model=255, heads=1, positions="learned"), ModelConfig(d_model=256)
     assert [choose_threads(model, None) for model in (small, large)] == [1, 12]
     assert [choose_threads(model, 3) for model in (small, large)] == [3, 3]
+
+
+def test_long_steps_on_a_cpu_are_known():
+    base, tiny = PRESETS["base"].config, PRESETS["tiny"].config
+    assert steps_take_long(base, CPU)
+    assert not steps_take_long(base, CUDA)
+    assert not steps_take_long(replace(base, batch=replace(base.batch, source_tokens=2048, target_tokens=2048)), CPU)
+    assert not steps_take_long(tiny, CPU)

@@ -79,15 +79,42 @@ def test_settings_are_the_model_s_and_made_for_tuning(home: Path, tmp_path: Path
     """`train DATA --from MODEL` is enough; flags and a file still go over it, and a preset stands for itself."""
     prepare(home, tmp_path / "data")
     assert run("train", tmp_path / "data", "--out", tmp_path / "run", "--from", home / "base", *FEW) == 0
+    assert "other subwords" not in capsys.readouterr().err
     known, found = config_of(home / "base"), config_of(tmp_path / "run")
     assert (found.model, found.batch, found.search) == (known.model, known.batch, known.search)
     assert found.training.label_smoothing == 0.05
     assert (found.training.schedule, found.training.peak_rate, found.training.patience) == ("constant", 0.002, 5)
     assert found.training.steps == 2
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "| began with | the weights of base |" in card
+    more = ["--resume", "--from", home / "base", *FEW, "--training.steps", "3"]
+    assert run("train", tmp_path / "data", "--out", tmp_path / "run", *more) == 0
+    assert saved.read_manifest(tmp_path / "run" / "model")["about"]["began_with"] == "base"
+    assert "began_with" not in saved.read_manifest(home / "base" / "model")["about"]
     capsys.readouterr()
     other = ["--preset", "tiny", "--from", home / "base", "--out", tmp_path / "other"]
     assert run("train", tmp_path / "data", *other) == 1
     assert "model.d_model is 32 there and 96 here; use --model.d-model 32" in capsys.readouterr().err
+
+
+def test_languages_are_kept_and_what_does_not_fit_is_noted(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    start, loaded = tmp_path / "start", saved.load_model(home / "base")
+    saved.save_model(start, loaded.config, loaded.model.state_dict(), loaded.subwords, {"languages": ["en", "de"]})
+    prepare(home, tmp_path / "data")  # a .tsv says nothing about its languages
+    for flags in ((), ("--resume", "--training.steps", "3")):
+        assert run("train", tmp_path / "data", "--out", tmp_path / "run", "--from", start, *FEW, *flags) == 0
+        assert saved.read_manifest(tmp_path / "run" / "model")["about"]["languages"] == ["en", "de"]
+    assert " translates " not in capsys.readouterr().err
+    # Its own text is German to English, with subwords that were learned anew.
+    files = ["--pairs", home / "docs.tsv", "--dev-pairs", home / "docs-dev.tsv", "--languages", "de", "en"]
+    assert run("prepare", tmp_path / "other", *files, "--subwords", "300", "--workers", "1") == 0
+    assert run("train", tmp_path / "other", "--out", tmp_path / "back", "--from", start, *FEW) == 0
+    said = capsys.readouterr().err
+    assert f"{start} translates en-de, and this text is de-en" in said
+    assert f"the text has other subwords; prepare it with --subwords.reuse {start} to keep all" in said
+    assert saved.read_manifest(tmp_path / "back" / "model")["about"]["languages"] == ["de", "en"]
 
 
 def test_the_rate_is_a_fifth_of_that_in_training_and_stays():

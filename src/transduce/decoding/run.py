@@ -1,5 +1,6 @@
 """A translation job: a file, a pipe, or a person at a terminal."""
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -11,12 +12,18 @@ from transduce import strict
 from transduce.config import SearchConfig
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
+from transduce.decoding.html import ENDINGS, read_html, translate_html, write_html
 from transduce.decoding.options import Options, Request, lay_over
+from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, TransduceError, UsageError
 from transduce.kernels import native
 from transduce.model.device import choose_device
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
+from transduce.text.corpus import open_bytes
+from transduce.text.detect import find_other, name_language
+
+BEGINNING = 4096  # bytes of a file by which its language is told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +37,8 @@ class Job:
     out: Path | None
     json: bool
     json_input: bool
+    html: bool | None = None
+    """whether texts are HTML; None: files whose names say so"""
     prefix: str
     require: tuple[str, ...]
     forbid: tuple[str, ...]
@@ -44,26 +53,44 @@ class Job:
 def run_job(job: Job) -> None:
     """Translate what there is; at a terminal, ask for it."""
     # What can be wrong is looked at before the model is loaded, which takes longer.
-    search = read_config(find_model(job.models[0])).search
+    folder, *_ = (_find(path, job) for path in job.models)
+    search = read_config(folder).search
     options, config = lay_over(Options(), search, job.settings, "command line")
     for wanted, flag in ((options.alignments, "--alignments"), (config.n_best > 1, f"--n-best {config.n_best}")):
         if wanted and not job.json:
             raise UsageError(f"{flag} needs --json: plain output has a line for each line of the input")
     common = Request("", job.prefix, job.require, job.forbid)
+    is_html = job.html if job.html is not None else bool(job.input and job.input.suffix.lower() in ENDINGS)
+    if is_html and (job.json or job.json_input or job.prefix or job.require):
+        raise UsageError(
+            "--json, --json-input, --prefix and --require are for sentences; --no-html takes HTML as lines"
+        )
     if job.texts and (job.input or job.out):
         raise UsageError("texts on the command line are answered at once; leave --input and --out out")
     if job.texts:
         translator = _load(job)
         for text in job.texts:
-            print(_answer(translator, text, options, config, common, job), flush=True)
+            _note_language(translator, text, job)
+            if is_html:
+                print(translate_html(translator, text, options, strict.to_dict(config), common), flush=True)
+            else:
+                print(_answer(translator, text, options, config, common, job), flush=True)
         return
     if job.out:
         refuse_existing(job.out)
+    if is_html:
+        html = read_html(job.input)
+        write_html(job.out, translate_html(_load(job), html, options, strict.to_dict(config), common))
+        if job.out:
+            print(f"{job.out}: translated", file=sys.stderr)
+        return
     if job.input is None and job.out is None and sys.stdin.isatty():
         _converse(_load(job), options, config, common, job)
         return
     with closing(Lines(job.input)) as lines:
         translator = _load(job)
+        if job.input and not lines.waits:  # a pipe's beginning can be read only once
+            _note_language(translator, _read_beginning(job.input), job)
         with closing(Output(job.out, _describe(job, translator, options, config, common))) as output:
             written = translate_lines(
                 translator,
@@ -79,6 +106,34 @@ def run_job(job: Job) -> None:
             if job.out:
                 now = f", {written:,} of them now" if output.done else ""
                 print(f"{job.out}: {output.done + written:,} lines{now}", file=sys.stderr)
+
+
+def _find(path: Path, job: Job) -> Path:
+    try:
+        return find_model(path)
+    except DataError as error:
+        is_path = os.path.exists(path) or (path.name != str(path) and " " not in str(path))
+        if job.texts or job.input or is_path:
+            raise
+        raise DataError(f"{error}\nif it is a text, give it with --text, or with --to LANGUAGE and no RUN") from None
+
+
+def _note_language(translator: Translator, text: str, job: Job) -> None:
+    """Say so where a text is clearly not in the language that the model translates from."""
+    languages = read_languages(translator.loaded[0].about)
+    if languages and not job.json_input and (other := find_other(text, languages[0])):
+        expected, found = map(name_language, (languages[0], other))
+        print(f"note: this looks like {found}, and the model translates from {expected}", file=sys.stderr)
+
+
+def _read_beginning(path: Path) -> str:
+    """Some of a file's text, to see what it is; what is wrong with it is found later."""
+    try:
+        stream, raw = open_bytes(path)
+        with closing(raw), closing(stream):
+            return stream.read(BEGINNING).decode("utf-8", "ignore")
+    except Exception:  # the disk's, or a decompressor's, of which each has its own
+        return ""
 
 
 def _load(job: Job) -> Translator:
@@ -105,13 +160,13 @@ def _converse(translator: Translator, options: Options, config: SearchConfig, co
     with suppress(ImportError):  # on Windows
         import readline  # noqa: F401 - input() then knows the arrow keys
 
-    names = ", ".join(
-        one.folder.name if one.folder.name != "model" else one.folder.parent.name for one in translator.loaded
-    )
+    names = ", ".join(one.name for one in translator.loaded)
     print(f"{names}: type a text and press Enter; Ctrl-D ends", file=sys.stderr)
     while True:
         try:
-            answer = _answer(translator, _ask(), options, config, common, job)
+            text = _ask()
+            answer = _answer(translator, text, options, config, common, job)
+            _note_language(translator, text, job)
         except EOFError:
             print(file=sys.stderr)
             return

@@ -12,6 +12,7 @@ from transduce.errors import DataError, TransduceError, UsageError
 from transduce.model.card import CARD
 from transduce.model.saved import CONFIG, MANIFEST, find_model, read_config, read_manifest
 from transduce.places import user_folder
+from transduce.text.detect import name_language
 
 
 @dataclass(frozen=True)
@@ -37,21 +38,46 @@ def list_models(*folders: Path) -> list[Shelved]:
     found = [*_look(user_folder(), str(user_folder())), *_look(places.BOX, "box")]
     for folder in folders:
         if not folder.is_dir():
-            raise DataError(f"{folder}: is not a folder; name one that holds runs or models")
+            remedy = f"--card {folder} prints its card" if str(folder) in places.names() else "name one that holds some"
+            raise DataError(f"{folder}: is not a folder with runs or models in it; {remedy}")
         found += _look_below(folder)
     return found
 
 
 def find_pair(target: str, source: str | None = None) -> Path:
     """The model that translates into a language, from another if that is given; the user's own come first."""
-    known = [model for model in list_models() if model.languages]
-    for model in known:
-        if model.languages and model.languages[1] == target and source in (None, model.languages[0]):
+    known = [(model, model.languages) for model in list_models() if model.languages]
+    for model, (own_source, own_target) in known:
+        if _is(target, own_target) and (source is None or _is(source, own_source)):
             return model.folder
-    pairs = [f"{model.languages[0]}-{model.languages[1]}" for model in known if model.languages]
+    pairs = ["-".join(languages) for _, languages in known]
+    sides = ((0, "--from", source), (-1, "--to", target))
+    meant = [
+        f"{flag} {code}"
+        for side, flag, given in sides
+        if given and (code := _meant(given, [pair[side] for _, pair in known], side))
+    ]
     wanted = f"{source}-{target}" if source else f"into {target}"
+    if meant:
+        raise UsageError(f"no model translates {wanted}; did you mean {' '.join(meant)}?")
     here = f"; there are {', '.join(dict.fromkeys(pairs))}" if pairs else ""
     raise UsageError(f"no model translates {wanted}{here}; put models into {user_folder()}, or name a run")
+
+
+def _is(wanted: str, there: str) -> bool:
+    return wanted.lower() == there.lower()
+
+
+def _meant(given: str, codes: Sequence[str], side: int) -> str | None:
+    """A language that is there for what is not: its English name, a region of it, or a pair with it on this side."""
+    if any(_is(given, code) for code in codes):
+        return None
+    parts = re.split("[-_]", given)
+    for meant in (parts[side], parts[0], given):
+        for code in codes:
+            if _is(meant, code) or _is(meant, name_language(code)):
+                return code
+    return None
 
 
 def read_card(path: Path) -> str:

@@ -1,7 +1,7 @@
 """Text in, text out: `Translator` splits texts into sentences, searches for their translations and joins them again."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import nlargest
 from operator import itemgetter
@@ -88,8 +88,8 @@ class Translation:
     text: str
     score: float
     """the sum of its sentences' scores"""
-    sentences: tuple[Sentence, ...]
-    layout: Layout
+    sentences: tuple[Sentence, ...] = field(repr=False)
+    layout: Layout = field(repr=False)
 
     def alternatives(self) -> list[tuple[str, float]]:
         """The best translations of the whole text with their scores, as many as were asked for."""
@@ -146,6 +146,9 @@ class Translator:
             raise ConfigError("Translator.load needs the folder of a run, a checkpoint or a model")
         return cls(*load_engine(paths, device, precision, threads, engine))
 
+    def __repr__(self) -> str:
+        return f"Translator({', '.join(one.name for one in self.loaded)})"
+
     def __call__(self, texts: str | Sequence[str], **settings: Any) -> list[dict[str, str]]:
         """Translate as a translation pipeline of Hugging Face does: a list of {"translation_text": …}."""
         several = [texts] if isinstance(texts, str) else texts
@@ -161,6 +164,8 @@ class Translator:
         self, texts: str | Request | Sequence[str | Request], options: Options | None = None, **settings: Any
     ) -> Translation | list[Translation]:
         """Translate a text, or each of several; settings are those of the search and of `Options`: beam=8, n_best=3."""
+        if isinstance(texts, bytes) or not isinstance(texts, Iterable | Request):
+            raise ConfigError(f"texts = {texts!r}, wanted a string or a list of strings")
         if isinstance(texts, str | Request):
             return next(self.stream([texts], options, name=lambda _: "the text", **settings))
         return list(self.stream(texts, options, **settings))
@@ -275,8 +280,11 @@ class Translator:
             try:
                 text.encode()
             except UnicodeEncodeError as error:
+                number = ord(text[error.start])
+                # As which Python holds a byte of a command line or a terminal that is not UTF-8.
+                byte = f", or byte 0x{number - 0xDC00:02X} of what is not UTF-8" if 0xDC80 <= number <= 0xDCFF else ""
                 raise DataError(
-                    f"{name}: character {error.start + 1} is half of a surrogate pair, which is no text; remove it"
+                    f"{name}: character {error.start + 1} is half of a surrogate pair{byte}: no text; remove it"
                 ) from None
         for phrase in (*request.require, *request.forbid):
             if not self._normal(phrase):

@@ -45,7 +45,8 @@ def add_engine(parser: Parser) -> None:
         "--precision",
         choices=["auto", "float32", "bf16", "int8"],
         default="auto",
-        help="arithmetic; int8 is the fastest on a CPU (default: float32 on a CPU, bf16 on a GPU that has it)",
+        help="arithmetic; int8 is the fastest on a CPU (default: on a CPU float32, or int8 where weights are stored in "
+        "it; bf16 on a GPU that has it)",
     )
     parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
     parser.add_argument(

@@ -1,8 +1,11 @@
 """The arguments of `transduce translate`."""
 
+import os
+from argparse import BooleanOptionalAction
 from pathlib import Path
 
 from transduce.doors.arguments import add_engine, check_chosen, check_positive
+from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
 
 
@@ -29,6 +32,12 @@ def translate(parser: Parser, argv: list[str]) -> None:
         action="store_true",
         help="lines are JSON objects: text, and prefix, require, forbid for it alone",
     )
+    parser.add_argument(
+        "--html",
+        action=BooleanOptionalAction,
+        default=None,
+        help="what is translated is HTML, whose tags stay (default: files that end in .html or .htm are)",
+    )
     parser.add_argument("--prefix", metavar="TEXT", default="", help="translations begin with this")
     parser.add_argument(
         "--require", metavar="TEXT", nargs="+", action="extend", default=[], help="translations contain these phrases"
@@ -47,6 +56,9 @@ def translate(parser: Parser, argv: list[str]) -> None:
     given, flags = parser.parse(argv)
     check_positive(given.threads, "--threads")
     check_chosen(given)
+    for text in given.names if given.to else ():
+        if os.path.isfile(text):
+            raise UsageError(f"{text} is a file: --input {text} translates it, --text {text} its name")
 
     from transduce.decoding.run import Job, run_job
     from transduce.decoding.shelf import find_pair
@@ -59,6 +71,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
             out=Path(given.out) if given.out not in (None, "-") else None,
             json=given.json,
             json_input=given.json_input,
+            html=given.html,
             prefix=given.prefix,
             require=tuple(given.require),
             forbid=tuple(given.forbid),

@@ -202,7 +202,8 @@ def compare_bleu(ours: list[str], theirs: list[str], references: list[str] | Non
     """Say how much worse than ours their translations are, and whether that is little enough or may be chance."""
     if references is None:
         agreement = corpus_bleu(theirs, ours)
-        return f"BLEU against ours: {agreement.score:.1f} (without references int8 is shown, not judged)", True
+        remedy = "--check FILE --reference FILE judge it by text of yours"
+        return f"BLEU against ours: {agreement.score:.1f} (shown, not judged; {remedy})", True
     texts = Texts([System("ours", ours), System("theirs", theirs)], [list(references)], None)
     (before,), (after,) = measure(texts, ("bleu",), MetricSettings(), workers=1)
     loss = compare(before.value, after.value, *resample([before, after], SAMPLES, SEED))

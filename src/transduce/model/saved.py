@@ -24,20 +24,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transduce import strict
+from transduce import places, strict
 from transduce.config import Config
 from transduce.disk import describe_file, move, sync_file, sync_folder, write_json, write_synced
-from transduce.errors import DataError
+from transduce.errors import DataError, suggest
 from transduce.model.card import CARD, make_card
 from transduce.model.compact import compact, expand
 from transduce.model.transformer import Transformer
-from transduce.places import places_of
 from transduce.text.subwords import Subwords
 from transduce.version import __version__
 
 FORMAT = 1
 Precision = Literal["float32", "int8"]
 MANIFEST, CONFIG, WEIGHTS = "manifest.json", "config.json", "model.safetensors"
+MOST_SHOWN = 80  # characters of what is no model's name
 Vocabularies = Mapping[Any, Subwords]  # source and target; one object for both where they share it
 
 
@@ -52,6 +52,11 @@ class Loaded:
     about: dict[str, Any]
     precision: Precision = "float32"
     """of its weights on disk"""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return name_model(self.folder)
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
@@ -128,8 +133,8 @@ def save_model(
 
     def write(new: Path) -> None:
         write_model(new, config, weights, subwords, about, precision=precision)
-        name = folder.parent.name if folder.name == "model" else folder.name  # a run is named by its own folder
-        write_synced(new / CARD, make_card(config, subwords, about, name).encode("utf-8", "replace"))
+        card = make_card(config, subwords, about, name_model(folder))
+        write_synced(new / CARD, card.encode("utf-8", "replace"))
 
     write_folder(folder, write)
 
@@ -191,14 +196,25 @@ def read_subwords(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Subwor
     return {"source": source, "target": target}
 
 
+def name_model(folder: Path) -> str:
+    """The name of a model by its folder; that of a run by the run's own."""
+    folder = folder.resolve()
+    return folder.parent.name if folder.name == "model" else folder.name
+
+
 def find_model(path: Path) -> Path:
     """Return the model's folder for a path, or for the name of a model among the user's or in the box."""
-    for folder in places_of(path):
-        if found := _find_in(folder):
-            return found
-    what = "holds no model" if path.is_dir() else "does not exist"
-    remedy = "name a run, a checkpoint or a model made by transduce train, or one that transduce models lists"
-    raise DataError(f"{path}: {what}; {remedy}")
+    with suppress(OSError):  # a name too long for a file
+        for folder in places.places_of(path):
+            if found := _find_in(folder):
+                return found
+    known = places.names()
+    remedy = "; name a run, a checkpoint or a model made by transduce train, or one that transduce models lists"
+    if os.path.exists(path):
+        hides = "; it hides the model of this name that transduce models lists: rename it" if str(path) in known else ""
+        raise DataError(f"{path}: holds no model{hides or remedy}")
+    shown = str(path) if len(str(path)) <= MOST_SHOWN else f"{str(path)[:MOST_SHOWN]} …"
+    raise DataError(f"{shown}: does not exist{suggest(str(path), known, 0.75) or remedy}")
 
 
 def _find_in(path: Path) -> Path | None:

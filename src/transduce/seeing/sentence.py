@@ -180,8 +180,7 @@ def see(
 
 def name_of(translator: Translator) -> str:
     """The name of the first model's run, or of its own folder."""
-    folder = translator.loaded[0].folder.resolve()
-    return folder.parent.name if folder.name == "model" else folder.name
+    return translator.loaded[0].name
 
 
 def _refuse_long(tokens: int, what: str) -> None:

@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -118,7 +119,9 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        return problem(error.status_code, str(error.detail).lower(), error.headers)
+        said = str(error.detail)
+        plain = said.lower() if said == HTTPStatus(error.status_code).phrase else said  # Not Found, by the framework
+        return problem(error.status_code, plain, error.headers)
 
     @app.exception_handler(Exception)
     async def _fault(request: Request, error: Exception) -> Response:

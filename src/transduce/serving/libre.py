@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -27,6 +28,7 @@ KINDS = {".txt": "text/plain; charset=utf-8", ".html": "text/html; charset=utf-8
 KEPT_SECONDS, KEPT_BYTES = 600, 1 << 26
 TOGETHER = 64  # texts of an HTML file
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+MOST_FIELDS = 20
 
 F = TypeVar("F", bound=BaseModel)
 
@@ -143,12 +145,11 @@ def make_router(house: House) -> APIRouter:
             line = content.count(b"\n", 0, error.start) + 1
             raise HTTPException(400, f"line {line} of the file is not UTF-8; save it as UTF-8") from None
         house.check_size(text, most=house.config.file_characters)
-        if asked.source != asked.target:
-            served, _ = models.choose(text[:5000], asked.source, asked.target)
-            if kind == ".html":
-                text = await _translate_html(served, text)
-            else:
-                text = "".join([passage.text async for passage in served.desk.stream(text)])
+        served, _ = models.find(text[:5000], asked.source, asked.target)
+        if served and kind == ".html":
+            text = await _translate_html(served, text)
+        elif served:
+            text = "".join([passage.text async for passage in served.desk.stream(text)])
         token = kept.put(text.encode("utf-8", "replace"), kind)
         return forms.FileResponse(translated_file_url=str(request.url_for("download_file", name=token)))
 
@@ -172,8 +173,8 @@ class _Piece:
     text: str
     markup: Markup | None
     served: Served | None
-    share: float | None
-    """how sure its language is, where that was found out"""
+    detected: forms.Detected | None
+    """its language, where that was found out"""
 
     @property
     def own(self) -> list[str]:
@@ -188,9 +189,8 @@ async def _translate(
     for text in texts:
         markup = Markup(text) if asked.format == "html" else None
         plain = " ".join(markup.texts) if markup else text
-        same = asked.source.lower() == asked.target.lower()
-        served, share = (None, None) if same else house.models.choose(plain, asked.source, asked.target)
-        pieces.append(_Piece(text, markup, served, share))
+        served, language = house.models.find(plain, asked.source, asked.target)
+        pieces.append(_Piece(text, markup, served, _detected(*language) if language else None))
     found: dict[int, list[Translation]] = {}
     # All texts for one model go to its desk at once.
     for served in dict.fromkeys(piece.served for piece in pieces if piece.served):
@@ -208,14 +208,13 @@ async def _translate(
 
 def _finish(piece: _Piece, found: list[Translation], more: int) -> tuple[str, list[str], forms.Detected | None]:
     if not piece.served:
-        return piece.text, [], None
+        return piece.text, [], piece.detected
     versions = _versions(found, more + 1)
     filled = [
         piece.markup.fill([(one.text, one.links) for one in some]) if piece.markup else some[0].text
         for some in versions
     ]
-    detected = None if piece.share is None else _detected(piece.served.source, piece.share)
-    return filled[0], [one for one in dict.fromkeys(filled[1:]) if one != filled[0]], detected
+    return filled[0], [one for one in dict.fromkeys(filled[1:]) if one != filled[0]], piece.detected
 
 
 async def _translate_html(served: Served, text: str) -> str:
@@ -248,12 +247,24 @@ async def _read(request: Request, form: type[F]) -> F:
             given = json.loads(await request.body())
         except (ValueError, RecursionError):
             raise HTTPException(400, "the request is not valid JSON") from None
+    elif kind == FORMS[0]:
+        given = {**request.query_params, **_fields(await request.body())}
     elif kind in FORMS or not kind:
-        async with request.form(max_files=0, max_fields=20) as fields:
+        async with request.form(max_files=0, max_fields=MOST_FIELDS) as fields:
             given = {**request.query_params, **fields}
     else:
         raise HTTPException(400, f"requests are JSON or forms, not {kind}")
     return form.model_validate(given)
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    """The fields of a form; letters may stand there as they are, as `curl -d` sends them."""
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))
+    except UnicodeDecodeError:
+        raise HTTPException(400, "the form is not UTF-8") from None
+    except ValueError:
+        raise HTTPException(400, f"the form has more than {MOST_FIELDS} fields") from None
 
 
 def _body(form: type[BaseModel], *kinds: str) -> dict[str, Any]:

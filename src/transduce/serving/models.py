@@ -8,6 +8,7 @@ from transduce.serving.desk import Desk
 from transduce.text.detect import detect, name_language
 
 AUTO = "auto"
+SURE = 2  # so much likelier than any other must the language wanted be for a text to be left as it is
 
 
 class NotServedError(TransduceError):
@@ -74,6 +75,19 @@ class Models:
         shares = dict(detect(text, self.sources))
         best = max(found, key=lambda model: shares[model.source])  # the first of equals
         return best, shares[best.source]
+
+    def find(self, text: str, source: str, target: str) -> tuple[Served | None, tuple[str, float] | None]:
+        """The model for a text, none where it is in the language wanted; its language, where that was found out."""
+        if source.lower() == target.lower():
+            return None, None
+        served, share = self.choose(text, source, target)
+        if share is None:
+            return served, None
+        shares = dict(detect(text, [*self.sources, served.target]))
+        own = shares.pop(served.target)
+        if own > SURE * max(shares.values(), default=own):
+            return None, (served.target, own)
+        return served, (served.source, share)
 
     def _missing(self, source: str | None, target: str | None, name: str | None) -> str:
         there = ", ".join(f"{model.name} ({model.source}-{model.target})" for model in self.served)

@@ -136,6 +136,7 @@ LETTERS = {
 }
 SAME = {"no": "nb", "nn": "nb"}  # told apart by nothing here
 LETTER, ENDING = 0.3, 0.15  # what a letter and an ending count beside a word
+FEWEST_WORDS, CLEAR, CLEARLY = 4, 0.4, 3  # for another language to be clear: words, its share, and beside the other's
 UNSEEN = 0.1  # what every language of the script counts
 
 LONGEST = max(len(ending) for endings in ENDINGS.values() for ending in endings.split())
@@ -176,6 +177,15 @@ def detect(text: str, among: Sequence[str]) -> list[tuple[str, float]]:
     total = sum(counts.values())
     shares = [(code, counts[SAME.get(main := code.partition("-")[0].lower(), main)]) for code in dict.fromkeys(among)]
     return sorted(((code, count / total if total else 0.0) for code, count in shares), key=lambda pair: -pair[1])
+
+
+def find_other(text: str, expected: str) -> str | None:
+    """The language that a text is clearly in, if it is another than the one expected; short texts tell nothing."""
+    if len(_WORD.findall(text)) < FEWEST_WORDS:
+        return None
+    shares = dict(detect(text, [expected, *NAMES]))
+    best = max(shares, key=shares.__getitem__)
+    return best if shares[best] > max(CLEAR, CLEARLY * shares[expected]) else None
 
 
 @cache

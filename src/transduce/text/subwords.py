@@ -16,8 +16,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import sentencepiece
 
-from transduce.errors import ConfigError, DataError
-from transduce.places import places_of
+from transduce import places
+from transduce.errors import ConfigError, DataError, suggest
 from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
@@ -269,7 +269,7 @@ def find_subwords(path: Path) -> dict[str, Path]:
         return {"source": path, "target": path}
     folders = (
         folder
-        for place in places_of(path)
+        for place in places.places_of(path)
         for folder in (place, place / "model", *sorted(place.glob("checkpoints/step-*"), reverse=True))
     )
     for folder in folders:
@@ -284,8 +284,10 @@ def find_subwords(path: Path) -> dict[str, Path]:
             raise DataError(
                 f"{folder / 'manifest.json'}: names no subwords ({error}); the folder is damaged"
             ) from error
-    what = "holds no subwords" if path.is_dir() else "does not exist"
-    raise DataError(f"{path}: {what}; name a data set, a run, a model or a SentencePiece .model file")
+    remedy = "; name a data set, a run, a model or a SentencePiece .model file"
+    if path.is_dir():
+        raise DataError(f"{path}: holds no subwords{remedy}")
+    raise DataError(f"{path}: does not exist{suggest(str(path), places.names(), 0.75) or remedy}")
 
 
 def _has_odd_spaces(line: str) -> bool:

@@ -4,12 +4,13 @@ import re
 
 import torch
 
-from transduce.config import ModelConfig, TrainingConfig
+from transduce.config import Config, ModelConfig, TrainingConfig
 from transduce.model.device import has_bf16, has_kernels
 from transduce.text.tiles import MOST_WIDTH
 from transduce.training.distributed import Processes
 
 SMALLEST_BF16 = 256  # d_model from which on a CPU with bf16 trains faster in it (docs/log.md)
+MOST_ON_CPU = 5e11  # parameters times tokens of a step; 7e11 took 49 s on one core in bf16
 # Dense bf16 products, summed in float32, in TFLOP/s, as NVIDIA states them; the first name whose words are in the
 # device's own counts.
 PEAKS = {
@@ -41,6 +42,12 @@ def uses_bf16(config: TrainingConfig, model: ModelConfig, device: torch.device) 
     """Whether training computes in bf16: as asked for, or where that is faster."""
     large = device.type != "cpu" or model.d_model >= SMALLEST_BF16
     return config.precision == "bf16" or (config.precision == "auto" and large and has_bf16(device))
+
+
+def steps_take_long(config: Config, device: torch.device) -> bool:
+    """Whether a step is more work than one wants to wait for on a CPU."""
+    tokens = config.batch.source_tokens + config.batch.target_tokens
+    return device.type == "cpu" and config.model.parameters() * tokens > MOST_ON_CPU
 
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:

@@ -46,6 +46,7 @@ class Run:
     meter: Meter
     live: Live
     files: list[MetricsFile | EventFile]
+    origin: dict[str, Any] = field(default_factory=dict)  # what is known from the model it began with
     captured: CapturedStep | None = None  # what takes whole steps, where it can
     halved: int = 0  # batches that did not fit into memory
     begin: float = field(default_factory=time.monotonic)
@@ -57,6 +58,10 @@ class Run:
         self.checkpoints = Checkpoints(self.folder)
         self.validator = Validator(self.data, self.config, self.autocast)
         self.last_step = self.find_last_step()
+
+    def describe(self) -> dict[str, Any]:
+        """What a model says about where it comes from."""
+        return {**self.origin, **self.data.describe()}
 
     def find_epoch(self) -> float:
         """How many passes over the data were made."""
@@ -261,7 +266,7 @@ def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
         "best": better,
         "interrupted": interrupted,
         "data": {name: run.data.manifest[name] for name in ("fingerprint", "made_from")},
-        **run.data.describe(),
+        **run.describe(),
     }
     if watched := {name: scores[name] for name in run.data.watched if name in scores}:
         about["watched"] = watched

@@ -28,7 +28,7 @@ from transduce.training.checkpoint import Checkpoints, State, rank_score, restor
 from transduce.training.curve import write_curve
 from transduce.training.distributed import Processes, join_processes
 from transduce.training.events import EventFile
-from transduce.training.hardware import captures, peak_rate, uses_bf16
+from transduce.training.hardware import captures, peak_rate, steps_take_long, uses_bf16
 from transduce.training.live import Live, format_count, show_training
 from transduce.training.loop import Run, score, train, validate
 from transduce.training.loss import Objective
@@ -44,6 +44,7 @@ METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "m
 # What may change when a run goes on: all else would make it another run.
 _MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "training.", "search.")
 _FIXED = ("training.seed",)
+_INHERITED = ("began_with", "languages")  # what a model keeps of the one it began with
 _ANEW = "begin a new run with --from and another --out"
 
 
@@ -237,12 +238,22 @@ def _set_up(
     torch.manual_seed(training.seed)
     model = Transformer(config.model)
     notes = []
+    origin: dict[str, Any] = {}
+    if checkpoint and "began_with" in (about := saved.read_manifest(checkpoint)["about"]):
+        origin = {key: about[key] for key in _INHERITED if key in about}
     if request.start and checkpoint is None:
-        carried = warm_start(model, data.subwords, saved.load_model(request.start))
+        start = saved.load_model(request.start)
+        origin = {"began_with": start.name, **{key: start.about[key] for key in _INHERITED[1:] if key in start.about}}
+        carried = warm_start(model, data.subwords, start)
+        before, now = origin.get("languages"), data.describe().get("languages")
+        if before and now and before != now:
+            notes.append(f"{request.start} translates {'-'.join(before)}, and this text is {'-'.join(now)}")
         notes.append(
             f"began with the weights of {request.start}: {carried.kept:,} subwords kept, {carried.composed:,} put "
             f"together from their pieces, {carried.fresh:,} unknown to it"
         )
+        if carried.kept < len(start.subwords["target"]):
+            notes.append(f"the text has other subwords; prepare it with --subwords.reuse {request.start} to keep all")
     model.to(processes.device)
     frozen = freeze(model, training.freeze)
     if frozen:
@@ -276,6 +287,11 @@ def _set_up(
                 f"on {processes.world} × {processes.device.type} in {precision}",
                 file=sys.stderr,
             )
+            if steps_take_long(config, processes.device):
+                notes.append(
+                    "a step on so many tokens takes long on a CPU; try --batch.source-tokens 4096 "
+                    "--batch.target-tokens 4096, with half the rate"
+                )
             until = None if request.seconds is None else state.seconds + request.seconds
             live = stack.enter_context(show_training(training.steps, state.step, until))
             if "dev" not in data.splits or data.dev.pairs == 0:
@@ -296,6 +312,7 @@ def _set_up(
             processes=processes,
             state=state,
             objective=wrapped,
+            origin=origin,
             autocast=autocast,
             limits=Limits(training, request.seconds),
             meter=Meter(
@@ -369,7 +386,7 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
     if not candidates:
         raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
     _, name, folders, dev = min(candidates, key=lambda candidate: candidate[0])
-    about = {"made_from": [folder.name for folder in folders], "what": name, "dev": dev, **run.data.describe()}
+    about = {"made_from": [folder.name for folder in folders], "what": name, "dev": dev, **run.describe()}
     weights = mean_weights(folders)
     for split in run.data.watched:
         if found := score(run, weights, split):

@@ -8,8 +8,9 @@ const PAUSE = 250, // ms without a key before the text is sent
   UNSURE = Math.log(0.5); // words below this log-probability are underlined
 
 const at = (id) => document.getElementById(id);
-// What is shown: the parts of the translation, and for each sentence its source and the translation chosen.
-const state = { languages: [], parts: [], chosen: 0, running: null, looking: null, timer: 0, lookTimer: 0, file: null };
+// What is shown: the parts of the translation, and for each sentence its source and the translation chosen; `pair` are
+// the languages it is in, `aimed` is whether somebody has said which language is wanted.
+const state = { languages: [], parts: [], chosen: 0, pair: {}, aimed: false, running: null, looking: null, timer: 0, lookTimer: 0, file: null };
 
 function segment(text, language) {
   if (globalThis.Intl?.Segmenter) {
@@ -28,10 +29,11 @@ function segment(text, language) {
   ]);
 }
 
-const asked = () => ({
-  source: at("source").value === "auto" ? undefined : at("source").value,
-  target: at("target").value,
-});
+// Where the source is found out and nothing else was said, the target follows it.
+const asked = () => {
+  const source = at("source").value === "auto" ? undefined : at("source").value;
+  return { source, target: source || state.aimed ? at("target").value : undefined };
+};
 
 function say(text, wrong = false) {
   at("status").textContent = text;
@@ -113,7 +115,12 @@ async function translate() {
     state.chosen = Math.min(state.chosen, found.sentences.length - 1);
     if (state.chosen < 0) state.chosen = 0;
     show();
-    const { source } = answer;
+    const { source, target } = answer;
+    state.pair = { source, target };
+    if (at("target").value !== target) {
+      at("target").value = target;
+      showTargets();
+    }
     const name = state.languages.find((one) => one.code === source)?.name ?? source;
     say(at("source").value === "auto" ? `from ${name}` : "");
     state.lookTimer = setTimeout(look, LOOK);
@@ -202,7 +209,7 @@ async function choose(word, number, index) {
   at("choices").hidden = false;
   list.append(make("li", { class: "quiet" }, "…"));
   try {
-    const body = { text: part.source, prefix, n_best: 6, ...asked() };
+    const body = { text: part.source, prefix, n_best: 6, ...state.pair };
     const { candidates } = await (await ask("v1/continue", body)).json();
     list.replaceChildren(
       ...candidates.map((candidate) => {
@@ -267,7 +274,7 @@ async function look() {
   state.looking?.abort();
   const looking = (state.looking = new AbortController());
   const part = all[state.chosen];
-  const body = { text: part.source, ...asked() };
+  const body = { text: part.source, ...state.pair };
   if (part.taken) body.translation = part.text;
   try {
     const seen = await (await ask("v1/attention", body, looking.signal)).json();
@@ -312,10 +319,12 @@ async function translateFile() {
       throw new Error(`${file.name} is not a text in UTF-8`);
     }
     const parts = [];
-    let whole = false;
+    let whole = false,
+      target;
     for await (const [name, data] of readEvents(await ask("v1/stream", { text, ...asked() }, stop.signal))) {
       if (name === "error") throw new Error(data.error);
       whole = name === "done";
+      ({ target } = data);
       if (whole) break;
       parts.push(data.text);
       at("progress").value = data.done / data.of;
@@ -324,7 +333,7 @@ async function translateFile() {
     if (!whole) throw new Error("the server broke off");
     if (at("save").href) URL.revokeObjectURL(at("save").href);
     at("save").href = URL.createObjectURL(new Blob(parts, { type: "text/plain;charset=utf-8" }));
-    at("save").download = file.name.replace(/(\.[^.]*)?$/, (end) => `.${at("target").value}${end || ".txt"}`);
+    at("save").download = file.name.replace(/(\.[^.]*)?$/, (end) => `.${target}${end || ".txt"}`);
     at("save").hidden = false;
     at("progress").value = 1;
     tell(`${file.name}: done`);
@@ -356,7 +365,11 @@ at("key").addEventListener("input", () => {
 });
 at("text").addEventListener("input", changed);
 at("source").addEventListener("change", () => (showTargets(), changed()));
-at("target").addEventListener("change", () => (showTargets(), changed()));
+at("target").addEventListener("change", () => {
+  state.aimed = true;
+  showTargets();
+  changed();
+});
 at("swap").addEventListener("click", swap);
 at("translation").addEventListener("keydown", walk);
 document.addEventListener("keydown", leaveChoices);
