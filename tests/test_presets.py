@@ -20,9 +20,9 @@ def millions(name: str) -> float:
 
 def test_all_models_of_the_paper_are_there():
     assert list(PRESETS) == [
-        "base", "big", "big-en-fr", "modern", "A-heads-1", "A-heads-4", "A-heads-16", "A-heads-32", "B-d_k-16", "B-d_k-32",
-        "C-layers-2", "C-layers-4", "C-layers-8", "C-d_model-256", "C-d_model-1024", "C-d_ff-1024", "C-d_ff-4096",
-        "D-dropout-0.0", "D-dropout-0.2", "D-smoothing-0.0", "D-smoothing-0.2", "E-learned", "parsing",
+        "base", "big", "big-en-fr", "modern", "A-heads-1", "A-heads-4", "A-heads-16", "A-heads-32", "B-d_k-16",
+        "B-d_k-32", "C-layers-2", "C-layers-4", "C-layers-8", "C-d_model-256", "C-d_model-1024", "C-d_ff-1024",
+        "C-d_ff-4096", "D-dropout-0.0", "D-dropout-0.2", "D-smoothing-0.0", "D-smoothing-0.2", "E-learned", "parsing",
         "parsing-small", "tiny", "small",
     ]  # fmt: skip
     assert {name: PRESETS[name].paper_millions for name in COUNTED} == {
