@@ -2,7 +2,7 @@
 
 Its batches are those of our loader with as many tokens as ours, sentences of similar length together, padded in a
 thread beside the training. Its learning rate is that of the settings given; with --peak-rate it rises for the warm-up
-and falls to zero with the minutes, which is the best we know for Adam too. Then it translates with `generate`.
+and falls to zero with the minutes, as ours does. Then it translates with `generate`.
 
     pip install transformers
     python benchmarks/train_marian.py RUN --data DATA --minutes 10 --source newstest2013.en --reference newstest2013.de

@@ -8,7 +8,6 @@ DATA is laid out as for en-de.py. The documentation is LibreOffice's help (`--do
 it are held out as dev and test set, for neighbours resemble each other. General text is all that is not about software.
 The model is tuned four times: on documentation alone and with as much general text, with its own subwords and with new
 ones; and each model that was tuned alone is mixed half and half with the old one. newstest2013 is watched on the way.
-Given a base model, all of it takes some five minutes on an H200, most of it for reading text and for translating.
 """
 
 import sys

@@ -187,10 +187,10 @@ class _Room:
             task.phrases or task.forbidden for task in tasks
         )
         brackets = brackets if tasks[0].words is not None else None
-        self.ruled = self.watches or config.sample or any(task.prefix for task in tasks)
-        runs = self.lines if isinstance(self.lines, Runs) and not self.ruled else None
+        rules = self.watches or config.sample or any(task.prefix for task in tasks)
+        runs = self.lines if isinstance(self.lines, Runs) and not rules else None
         self.runs = runs if runs and (runs.knows_trees or not brackets) else None
-        self.ruled = self.ruled or brackets is not None
+        self.ruled = rules or brackets is not None
         if self.runs:
             self.beams, self.trees = self.runs.beams_for(config, brackets)
         else:
