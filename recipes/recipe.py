@@ -133,10 +133,10 @@ class Recipe:
 
         def work() -> Found:
             outcome = run_training(Request(data=data, out=run, config=config, resume=True, start=start))
-            if outcome.exit_code:
-                sys.exit(outcome.exit_code)
             for title, text in outcome.summary:
                 print(f"{title}: {text}", file=sys.stderr)
+            if outcome.exit_code:
+                sys.exit(outcome.exit_code)
             return {"config": strict.to_dict(config), **describe_training(run)}
 
         self.step(f"train {name}", work)

@@ -1,5 +1,6 @@
 """Positions: the paper's sinusoids, the property it chose them for, rotations, learned vectors, places in sentences."""
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -104,6 +105,23 @@ def test_only_distances_count_in_rotary_attention():
         found = module(x, None, spans, turn=rotations(torch.arange(9), 4))
         assert_near(module(x, None, spans, turn=rotations(torch.arange(9) + 5, 4)), found, 1e-5)
         assert (module(x, None, spans, turn=rotations(torch.arange(9) * 2, 4)) - found).abs().max() > 1e-3
+
+
+def test_a_table_stays_where_it_was_when_longer_sentences_come():
+    """A graph that was captured with it reads it for as long as the model lives."""
+    model = make_model(SMALL)
+    first = model._table(5)
+    assert first is not None
+    places, begin = weakref.ref(first), first.data_ptr()
+    assert_near(first, sinusoids(torch.arange(len(first)), SMALL.d_model), 0.0)
+    del first
+    for longest in (9, 300, 301, 4):
+        table = model._table(longest)
+        assert table is not None
+        assert len(table) >= longest
+    assert places() is not None
+    assert model._table(5).data_ptr() == begin
+    assert sum(map(len, model._tables)) < 2 * 512 + 1  # what is kept is bounded by the longest
 
 
 def test_learned_positions_are_rows_of_a_table_of_each_side():

@@ -1,5 +1,6 @@
 """When a run ends: by its limits, and when somebody asks it to."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -126,6 +127,17 @@ def test_a_second_ctrl_c_while_saving_leaves_nothing_behind(
     assert train(data, out, *SHORT) == 130
     assert sorted(checkpoints(out)) == [2, 4]
     assert leftovers(out) == []
+
+
+def test_a_library_that_takes_the_signals_does_not_keep_them(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As LLVM does when it compiles a kernel; here it would leave SIGTERM unanswered."""
+    out = tmp_path / "run"
+    at_step(2, lambda: ctypes.CDLL(None).signal(signal.SIGTERM, 1), monkeypatch.setattr)
+    at_step(4, lambda: send(signal.SIGTERM), monkeypatch.setattr)
+    assert train(data, out, *SHORT) == 128 + signal.SIGTERM
+    assert max(checkpoints(out)) == 5
 
 
 def test_signals_are_remembered_only_while_training():

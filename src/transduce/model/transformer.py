@@ -54,7 +54,7 @@ class Transformer(nn.Module):
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model, config.norm_epsilon) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model, config.norm_epsilon) if pre else nn.Identity()
-        self._sinusoids: Tensor | None = None
+        self._tables: list[Tensor] = []
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -200,13 +200,19 @@ class Transformer(nn.Module):
         return self.dropout(x)
 
     def _table(self, longest: int) -> Float[Tensor, "longest d_model"] | None:
-        """The sinusoids of the first positions, kept from one time to the next."""
+        """The sinusoids of the first positions, and of some more.
+
+        What was recorded to be launched again reads the table that it was recorded with, so none is ever let go; each
+        is at least twice as long as the one before.
+        """
         if self.config.positions != "sinusoidal":
             return None
-        table = self._sinusoids
-        if table is None or len(table) < longest or table.device != self.device:
-            self._sinusoids = table = sinusoids(torch.arange(longest, device=self.device), self.config.d_model)
-        return table
+        known = next((table for table in self._tables if len(table) >= longest and table.device == self.device), None)
+        if known is None:
+            steps = torch.arange(1 << (longest - 1).bit_length(), device=self.device)
+            known = sinusoids(steps, self.config.d_model)
+            self._tables.append(known)
+        return known
 
     def turn(self, positions: Int[Tensor, " tokens"]) -> Float[Tensor, "2 tokens half"] | None:
         """The rotations of queries and keys in self-attention, if positions are rotary."""

@@ -89,6 +89,7 @@ def train(run: Run) -> str:
     with Signals() as signals, Loader(run.batches, state.position, share=processes.rank, pin=pin) as loader:
         for batch in loader if reason is None else ():
             run.meter.add(take_step(run, batch))
+            signals.renew()
             late = not run.limits.seconds_left()
             asked, late, due, run.last_step = processes.highest(
                 signals.asked or 0, late, checkpoint_due(run), run.find_last_step()

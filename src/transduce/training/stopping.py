@@ -82,6 +82,15 @@ class Signals:
         self._before: dict[Any, Any] = {number: signal.signal(number, self._remember) for number in found}
         return self
 
+    def renew(self) -> None:
+        """Ask for the signals once more.
+
+        LLVM, which compiles kernels in this process, takes them for itself and lets a second SIGTERM at the same moment
+        end the process; `timeout` sends two, one to the process and one to its group.
+        """
+        for number in self._before:
+            signal.signal(number, self._remember)
+
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.asked is not None:
             raise KeyboardInterrupt
