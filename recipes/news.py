@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from recipe import Arguments, Recipe, find_text, read_sgm, write_lines
 
@@ -11,6 +12,7 @@ from transduce.config import Config
 from transduce.errors import DataError
 from transduce.presets import modernise
 from transduce.text.subwords import SubwordsConfig
+from transduce.text.vary import VaryConfig
 
 DEV, TEST = "newstest2013", "newstest2014"
 Pair = tuple[Path, Path]
@@ -23,6 +25,8 @@ class Last:
     corpora: Mapping[str, float]
     """how often each of them is shown in an epoch"""
     config: Config
+    vary: VaryConfig = field(default_factory=VaryConfig)
+    """shares of their pairs that are also there in other forms"""
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def learn(
 ) -> Path:
     """From files to a model; sentences of dev and test sets are kept out of the training set."""
 
-    def prepare(name: str, corpora: Mapping[str, float], subwords: SubwordsConfig) -> Path:
+    def prepare(name: str, corpora: Mapping[str, float], **settings: Any) -> Path:
         chosen = choose(list(train), corpora)
         return recipe.prepare(
             name,
@@ -146,11 +150,11 @@ def learn(
             dev_target=dev[1:],
             test_source=tuple(test[0] for test in tests),
             test_target=tuple(test[1] for test in tests),
-            subwords=subwords,
+            **settings,
         )
 
-    data = prepare("data", way.corpora, subwords)
+    data = prepare("data", way.corpora, subwords=subwords)
     if way.last is None:
         return recipe.train("run", data, way.config)
-    last = prepare("data-last", way.last.corpora, SubwordsConfig(reuse=data))
+    last = prepare("data-last", way.last.corpora, subwords=SubwordsConfig(reuse=data), vary=way.last.vary)
     return recipe.train("run-last", last, way.last.config, start=recipe.train("run", data, way.config))
