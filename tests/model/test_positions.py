@@ -120,7 +120,9 @@ def test_a_table_stays_where_it_was_when_longer_sentences_come():
         assert table is not None
         assert len(table) >= longest
     assert places() is not None
-    assert model._table(5).data_ptr() == begin
+    again = model._table(5)
+    assert again is not None
+    assert again.data_ptr() == begin
     assert sum(map(len, model._tables)) < 2 * 512 + 1  # what is kept is bounded by the longest
 
 

@@ -22,6 +22,7 @@ from transduce.decoding.engine import Logits
 from transduce.kernels import beams as choice
 from transduce.kernels import decode
 from transduce.model.attention import MultiHeadAttention
+from transduce.model.device import recording
 from transduce.model.layers import DecoderLayer, FeedForward, Residual
 from transduce.model.positions import rotate, rotations, sinusoids
 from transduce.model.transformer import Transformer
@@ -278,7 +279,7 @@ class GraphLines(Logits):
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             # What one of them leaves in their common memory no other reads, so they may be launched in any order.
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with recording(graph, self._pool):
                 result = work()
 
         def replay() -> Tensor:

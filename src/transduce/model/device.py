@@ -1,7 +1,11 @@
 """Where a model computes: the device, its threads, whether bf16 is fast there and our own kernels run."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -48,6 +52,23 @@ def has_bf16(device: torch.device) -> bool:
 def has_kernels(device: torch.device) -> bool:
     """Whether our own Triton kernels run there."""
     return device.type == "cuda" and has_bf16(device) and find_spec("triton") is not None
+
+
+@contextmanager
+def recording(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
+    """Record what this thread launches on a GPU, to launch it again at once.
+
+    Other threads may go on finding memory. Python's collector must not: if it lets go of another graph meanwhile, of a
+    model that nobody uses any more, the recording is spoilt.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @cache

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transduce.kernels.products import Rounding, compute_dtype
+from transduce.model.device import recording
 from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch
 from transduce.training.loss import Objective
@@ -41,8 +42,7 @@ class CapturedStep:
         torch.manual_seed(seed)
         if self.warm and self.graph is None:
             graph = torch.cuda.CUDAGraph()
-            # Meanwhile the loader's thread goes on finding memory, which would spoil a capture of all threads.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with recording(graph):  # meanwhile the loader's thread goes on finding memory
                 self.numbers = self._compute()
             self.graph = graph
         if self.graph is not None:
