@@ -2,6 +2,7 @@
 
     python recipes/parsing.py DATA --out runs/craft                        DATA holds train, dev and test.mrg
     python recipes/parsing.py DATA --out runs/craft-3 --models 3           and an ensemble of three
+    python recipes/parsing.py DATA --out runs/craft-en --encoder en-de     begins with a translator's encoder
     python recipes/parsing.py DATA --out runs/wsj --preset parsing --wsj   DATA holds the sections 00 to 24
 
 With `--wsj` the sections are those of the paper: 02 to 21 to train on, 22 as dev and 23 as test set, as in the folder
@@ -17,7 +18,8 @@ from pathlib import Path
 from recipe import Arguments, Recipe, find_text, run, write_lines
 
 from transduce.errors import DataError
-from transduce.presets import PRESETS
+from transduce.model.saved import find_model, read_config
+from transduce.presets import PRESETS, borrow_encoder
 from transduce.text.inputs import PARSING
 from transduce.training.averaging import choose_checkpoints
 
@@ -46,6 +48,7 @@ def main() -> None:
     arguments = Arguments(__doc__, subwords=8000)
     arguments.add_argument("--preset", choices=list(WRITING), default="parsing-small")
     arguments.add_argument("--models", type=int, default=1, help="as many models with other seeds, as an ensemble")
+    arguments.add_argument("--encoder", metavar="MODEL", help="begin with the encoder of a model from English")
     arguments.add_argument("--wsj", action="store_true", help="the sections of the Wall Street Journal")
     given = arguments.parse_args()
     recipe = Recipe(given)
@@ -55,13 +58,18 @@ def main() -> None:
     else:
         train, dev, test = (find_text(given.data, f"{name}.mrg") for name in ("train", "dev", "test"))
         recipe.read(test)
-    subwords = replace(PARSING.subwords, size=given.subwords)
+    encoder = Path(given.encoder) if given.encoder else None
+    subwords = replace(PARSING.subwords, size=given.subwords, reuse=encoder)
     settings = {"task": "parsing", "clean": PARSING.clean, "subwords": subwords, **WRITING[given.preset]}
     data = recipe.prepare("data", trees=(train,), dev_trees=(dev,), **settings)
     config = PRESETS[given.preset].config
+    if encoder:
+        config = borrow_encoder(config, read_config(find_model(encoder)))
     means: list[Path] = []
     for seed in range(1, given.models + 1):
-        run = recipe.train(f"run-{seed}", data, replace(config, training=replace(config.training, seed=seed)))
+        run = recipe.train(
+            f"run-{seed}", data, replace(config, training=replace(config.training, seed=seed)), encoder=encoder
+        )
         means.append(recipe.average(f"mean-{seed}", run))
 
     def parse(name: str, models: Sequence[Path], gold: Path, **settings: bool) -> None:

@@ -35,6 +35,7 @@ from transduce.text.report import show_report
 from transduce.training.averaging import average, choose_checkpoints
 from transduce.training.metrics import read_metrics
 from transduce.training.run import Request, run_training
+from transduce.training.warm import Start
 from transduce.version import __version__
 
 Found = dict[str, Any]
@@ -64,7 +65,9 @@ class Recipe:
             key, _, value = change.partition("=")
             section, _, name = key.partition(".")
             self.changes.setdefault(section, {})[name.replace("-", "_")] = FromFlag(value)
-        settings = {name: value for name, value in vars(given).items() if name not in ("data", "out")}
+        settings = {
+            name: value for name, value in vars(given).items() if name not in ("data", "out") and value is not None
+        }
         self.here = {"commit": find_commit(), "transduce": __version__, "machine": describe_machine()}
         self.found: Found = {
             "recipe": Path(sys.argv[0]).stem,
@@ -77,7 +80,7 @@ class Recipe:
         }
         if self.file.exists():
             known = json.loads(self.file.read_text(encoding="utf-8"))
-            if known["settings"] != settings:
+            if {name: value for name, value in known["settings"].items() if value is not None} != settings:
                 raise UsageError(f"{self.file}: was made with {known['settings']}; give another --out")
             self.found |= {name: known[name] for name in self.found if name in known}
         self.earlier = self.found["seconds"]
@@ -126,13 +129,16 @@ class Recipe:
         self.step(f"prepare {name}", work)
         return folder
 
-    def train(self, name: str, data: Path, config: Config, start: Path | None = None) -> Path:
-        """Train a model, perhaps from another's weights; go on with it if it was begun."""
+    def train(
+        self, name: str, data: Path, config: Config, start: Path | None = None, encoder: Path | None = None
+    ) -> Path:
+        """Train a model, perhaps from another's weights or encoder; go on with it if it was begun."""
         run = self.out / name
+        first = Start(start) if start else Start(encoder, encoder=True) if encoder else None
         config = strict.apply(config, self.changes, "--set")
 
         def work() -> Found:
-            outcome = run_training(Request(data=data, out=run, config=config, resume=True, start=start))
+            outcome = run_training(Request(data=data, out=run, config=config, resume=True, start=first))
             for title, text in outcome.summary:
                 print(f"{title}: {text}", file=sys.stderr)
             if outcome.exit_code:

@@ -53,6 +53,7 @@ def test_the_defaults_are_the_papers_base_model():
             "schedule": "inverse-sqrt",
             "warmup_steps": 4000,
             "peak_rate": None,
+            "encoder_rate": 1.0,
             "optimiser": "adam",
             "beta1": 0.9,
             "beta2": 0.98,

@@ -245,9 +245,19 @@ def test_table3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "B-d_k-16" in shown
 
 
-@pytest.mark.parametrize("wsj", [False, True])
-def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wsj: bool):
-    data, out = tmp_path / "trees", tmp_path / "out"
+def make_translator(folder: Path, lines: list[str], subwords: int, **sizes: Any) -> Subwords:
+    """A model that has learned nothing, but knows these words; returns its subwords."""
+    known = Subwords(learn(lines, SubwordsConfig(size=subwords, coverage=1.0)))
+    config = Config(model=ModelConfig(vocabulary=len(known), **sizes))
+    torch.manual_seed(1)
+    both = {"source": known, "target": known}
+    save_model(folder, config, Transformer(config.model).state_dict(), both, {"languages": ["en", "de"]})
+    return known
+
+
+@pytest.mark.parametrize("kind", ["two models", "wsj", "encoder"])
+def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
+    data, out, wsj = tmp_path / "trees", tmp_path / "out", kind == "wsj"
     data.mkdir()
     trees = list({tuple(tree.words()): tree for tree in make_trees(80, seed=1)}.values())[:60]
     if wsj:
@@ -263,20 +273,23 @@ def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wsj: bool):
         "search.beam=2",
         *(s for s in SMALL if not s.startswith(("search", "training.bleu"))),
     ]
-    models = "1" if wsj else "2"
-    flags = [
-        "--subwords",
-        "300",
-        "--models",
-        models,
-        *(["--wsj", "--preset", "parsing"] if wsj else []),
-        "--set",
-        *small,
-    ]
+    flags = ["--subwords", "300", "--models", "2" if kind == "two models" else "1"]
+    if wsj:
+        flags += ["--wsj", "--preset", "parsing"]
+    if kind == "encoder":
+        sizes = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "d_ff": 32, "heads": 2}
+        lines = [" ".join(tree.words()) for tree in trees]
+        make_translator(tmp_path / "translator", lines, 300, **sizes)
+        flags += ["--encoder", str(tmp_path / "translator")]
+        small = [s for s in small if not s.startswith("model.")]
+    flags += ["--set", *small]
     run(monkeypatch, "parsing", str(data), "--out", str(out), *flags)
     steps = results(out)["steps"]
     assert steps["prepare data"]["pairs"] == 40 if wsj else steps["prepare data"]["pairs"] > 2 * 56
-    for name in ("last", "mean", *([] if wsj else ["2 models"])):
+    config = steps["train run-1"]["config"]["model"]
+    assert config["encoder_layers"] == (2 if kind == "encoder" else None)
+    assert config["decoder_layers"] == (4 if kind == "encoder" else None)
+    for name in ("last", "mean", *(["2 models"] if kind == "two models" else [])):
         words = [parse_tree(line).words() for line in (out / f"test {name}.trees").read_text().splitlines()]
         assert words == [tree.words() for tree in trees[1:6]]
         assert steps[f"parse test {name}.trees"]["malformed"] == 0
@@ -285,7 +298,7 @@ def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wsj: bool):
         assert 0 <= steps[f"score test {name}"]["f1"]["value"] <= 100
     assert steps["parse dev not constrained.trees"]["malformed"] > 0
     assert len(steps["average mean-1"]["checkpoints"]) > 1
-    assert ("parse test 2 models.trees" in steps) is not wsj
+    assert ("parse test 2 models.trees" in steps) == (kind == "two models")
 
 
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=20, unique=True), st.randoms())
@@ -305,11 +318,7 @@ def test_pronouns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     probes = list(pronouns.make_probes())
     assert len({probe.source for probe in probes}) == 108
     lines = [line for probe in probes for line in (probe.source, *map(probe.target, pronouns.PRONOUNS))]
-    subwords = Subwords(learn(lines, SubwordsConfig(size=500, coverage=1.0)))
-    config = Config(model=ModelConfig(vocabulary=len(subwords), layers=1, d_model=8, d_ff=8, heads=2))
-    torch.manual_seed(1)
-    both = {"source": subwords, "target": subwords}
-    save_model(tmp_path / "model", config, Transformer(config.model).state_dict(), both, {"languages": ["en", "de"]})
+    subwords = make_translator(tmp_path / "model", lines, 500, layers=1, d_model=8, d_ff=8, heads=2)
     run(monkeypatch, "pronouns", str(tmp_path / "model"), "--out", str(tmp_path / "found.json"))
     found = json.loads((tmp_path / "found.json").read_text())
     translator = Translator.load(tmp_path / "model", precision="float32", engine="torch")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from transduce.strict import Settings
 
@@ -65,6 +65,14 @@ class ModelConfig(Settings):
         """Return d_k and d_v in force: as given, or d_model / heads (section 3.2.2)."""
         share = self.d_model // self.heads
         return self.d_k or share, self.d_v or share
+
+    def encoder_settings(self) -> dict[str, Any]:
+        """What the weights of the encoder depend on, as it is in force."""
+        names = ("d_model", "d_ff", "heads", "attention", "positions", "norm", "norm_epsilon", "activation", "biases")
+        names = (*names, "max_positions") if self.positions == "learned" else names
+        d_k, d_v = self.head_widths()
+        settings = {name: getattr(self, name) for name in names}
+        return {"encoder_layers": self.stacks()[0], **settings, "d_k": d_k, "d_v": d_v}
 
     def parameters(self) -> int:
         """Count the model's parameters; shared matrices count once (section 3.4)."""
@@ -174,6 +182,8 @@ class TrainingConfig(Settings):
     """steps over which the learning rate rises (equation 3)"""
     peak_rate: float | None = None
     """learning rate at the end of the warm-up; off: (d_model · warmup_steps)^-0.5, as in equation 3"""
+    encoder_rate: float = 1.0
+    """the encoder's share of that rate; less than 1 where it begins with what another model has learned"""
     optimiser: Literal["adam", "muon"] = "adam"
     """what makes updates of gradients: Adam (section 5.3), or Muon for the layers' matrices and Adam for the rest"""
     beta1: float = 0.9
@@ -219,7 +229,7 @@ class TrainingConfig(Settings):
         yield from self.at_least(1, "steps", "epochs", "tokens", "patience", "warmup_steps", "accumulate")
         yield from self.at_least(1, "average_checkpoints", "checkpoint_steps", "keep_best")
         yield from self.fraction("beta1", "beta2", "label_smoothing", "average_decay")
-        yield from self.above(0, "epsilon", "checkpoint_minutes", "peak_rate", "clip")
+        yield from self.above(0, "epsilon", "checkpoint_minutes", "peak_rate", "encoder_rate", "clip")
         yield from self.at_least(0, "seed", "bleu_sentences", "agreement")
         if self.checkpoint_minutes is None and self.checkpoint_steps is None:
             yield "training.checkpoint_minutes and training.checkpoint_steps are both off; give one of them"

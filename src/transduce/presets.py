@@ -128,6 +128,12 @@ _PRESETS = (
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
 
 
+def borrow_encoder(config: Config, known: Config) -> Config:
+    """The settings of a model that begins with another's encoder: its sizes are the other's, what it learns is new."""
+    layers = config.model.stacks()[1]
+    return replace(config, model=replace(config.model, decoder_layers=layers, **known.model.encoder_settings()))
+
+
 def tune(known: Config) -> Config:
     """The settings to train a model on with, from those it was trained with: for fine-tuning (`train --from`).
 

@@ -78,6 +78,26 @@ def test_the_sides_have_vocabularies_of_their_own(tmp_path: Path):
     assert sorted(pieces) == sorted("▁" + symbol for symbol in ["XX", "(", ")S", ")NP", ")VP", ")PP", ")ADVP"])
 
 
+def test_words_may_have_the_subwords_of_a_translator_and_brackets_their_own(tmp_path: Path):
+    """A parser's brackets, on the other hand, are kept with its words."""
+    (tmp_path / "text").mkdir()
+    pairs = tmp_path / "text" / "pairs.tsv"
+    lines = [" ".join(tree.words()) for tree in make_trees(200, 5)]
+    pairs.write_text("".join(f"{line}\t{line[::-1]} :)\n" for line in lines), encoding="utf-8")
+    settings = {"subwords": SubwordsConfig(size=330), "workers": 1, "dev_split": 5}
+    translation = prepare(tmp_path / "text" / "data", PrepareConfig(pairs=(pairs,), **settings))[0]
+    data = prepare_bank(tmp_path, subwords=replace(SUBWORDS, reuse=translation.folder))
+    assert data.subwords["source"].model == translation.subwords["source"].model
+    tree = make_trees(300, 1)[7]
+    assert data.text("train", "target", 7).split() == to_sequence(tree)
+    Brackets.find(data.subwords["target"].pieces(range(len(data.subwords["target"]))))
+    (tmp_path / "again").mkdir()
+    again = prepare_bank(tmp_path / "again", subwords=replace(SUBWORDS, reuse=data.folder))
+    assert {side: again.subwords[side].model for side in ("source", "target")} == {
+        side: data.subwords[side].model for side in ("source", "target")
+    }
+
+
 def test_no_rule_of_translation_drops_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     # Twice the same, no letters, no more than a word, very long, in another script, as long as no translation would be.
     odd = ["(NN dog)", "(NN dog)", "(NP (CD 1) (: ...))", "(NP " + "(NN ab) " * 300 + ")", "(NP (NN дом))",

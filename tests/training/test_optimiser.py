@@ -94,6 +94,30 @@ def test_it_is_torchs_plain_adam_and_clipping(changes: dict[str, Any], fused: bo
         assert_near(model.parameters(), weights)
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "muon"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_encoder_may_learn_more_slowly(optimiser: Any, fused: bool):
+    """Each update of its weights is that share of what it would have been; the others' are what they were."""
+    moved: list[dict[str, Tensor]] = []
+    for share in (1.0, 0.25):
+        model = make_model(tie="output", norm="pre", positions="learned", max_positions=5)
+        before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        updates = Optimiser(model, TrainingConfig(optimiser=optimiser, encoder_rate=share))
+        updates.adam.fused = fused
+        for step in STEPS:
+            give_gradients(list(model.parameters()), step)
+            updates.update(0.01 * step, LOSS)
+        moved.append({name: weight.detach() - before[name] for name, weight in model.named_parameters()})
+    whole, slower = moved
+    of_encoder = {name for name in whole if name.startswith(("encoder", "source_"))}
+    assert {name.split(".")[0] for name in of_encoder} == {
+        *("encoder", "encoder_norm", "source_embedding", "source_positions")
+    }
+    for name, change in whole.items():
+        assert change.abs().max() > 1e-3
+        torch.testing.assert_close(slower[name], change * (0.25 if name in of_encoder else 1.0), rtol=1e-9, atol=1e-12)
+
+
 def test_frozen_weights_stay_and_count_for_nothing():
     model = make_model(tie="none")
     frozen = freeze(model, ("encoder.*", "source_embedding.weight", "decoder.*.norm.bias"))

@@ -10,7 +10,9 @@ import sentencepiece
 import torch
 from runs import SHORT, at_step, checkpoints, contents, metrics, prepare, train
 from safetensors.torch import load_file
+from treebank import make_trees
 
+from transduce.cli import main
 from transduce.model import saved
 from transduce.text import numbers
 from transduce.training import loop
@@ -192,6 +194,82 @@ def test_what_holds_no_model_is_refused(
         wanted = f"error: {given}/model.safetensors: its bytes are not those that were written; the model is damaged"
     assert train(data, tmp_path / "run", *SHORT, "--from", str(given)) == 1
     assert capsys.readouterr().err.splitlines() == [wanted]
+
+
+# ---- an encoder alone ----
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory, short: Path) -> Path:
+    """A treebank, with the subwords of a model that translates."""
+    folder = tmp_path_factory.mktemp("trees")
+    for name, count, seed in (("bank", 120, 1), ("dev", 6, 2)):
+        (folder / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in make_trees(count, seed)))
+    files = ["--trees", str(folder / "bank.mrg"), "--dev-trees", str(folder / "dev.mrg")]
+    reuse = ["--task", "parsing", "--slots", "tags", "--subwords.reuse", str(short), "--workers", "1"]
+    assert main(["prepare", str(folder / "data"), *files, *reuse]) == 0
+    return folder / "data"
+
+
+def test_a_parser_begins_with_the_encoder_of_a_translator(
+    tmp_path: Path, trees: Path, short: Path, first_weights: list[Weights], capsys: pytest.CaptureFixture[str]
+):
+    """Its sizes come with it, and its decoder and its brackets are new."""
+    sizes = ["--preset", "parsing-small", "--model.decoder-layers", "2", "--batch.parts", "1"]
+    few = ["--training.steps", "2", "--training.checkpoint-steps", "1", "--training.warmup-steps", "1"]
+    flags = ["--training.bleu-sentences", "0", "--training.best-by", "loss", "--device", "cpu"]
+    command = ["train", str(trees), "--out", str(tmp_path / "run"), *sizes, *few, *flags]
+    assert main([*command, "--encoder-from", str(short)]) == 0
+    notes = capsys.readouterr().err.splitlines()
+    kept = "340 subwords kept, 0 put together from their pieces, 0 unknown to it"
+    assert f"began with the encoder of {short}: {kept}" in notes
+    assert not any("other subwords" in note for note in notes)
+    config = saved.read_config(tmp_path / "run" / "model").model
+    assert (config.stacks(), config.d_model, config.d_ff, config.heads) == ((1, 2), 32, 64, 2)
+    begun, known = first_weights.pop(), weights(short / "model")
+    assert begun["source_embedding.weight"].equal(known["embedding.weight"])
+    layers = sorted(name for name in begun if name.startswith("encoder."))
+    assert layers == sorted(name for name in known if name.startswith("encoder."))
+    assert all(begun[name].equal(known[name]) for name in layers)
+    for name, weight in begun.items():
+        if name.startswith("decoder.0.") and weight.dim() > 1:
+            assert not weight.equal(known[name])
+    # What it goes on with later is not the other's any more, and where it comes from is not forgotten.
+    assert main([*command, "--training.steps", "3", "--resume", "--encoder-from", str(short)]) == 0
+    assert f"--encoder-from {short} was for the beginning of the run: it is passed over" in capsys.readouterr().err
+    assert saved.read_manifest(tmp_path / "run" / "model")["about"]["encoder_of"] == short.name
+    assert f"the encoder of {short.name}" in (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert not first_weights.pop()[layers[0]].equal(known[layers[0]])
+
+
+def test_another_encoder_is_refused(
+    tmp_path: Path, data: Path, short: Path, trees: Path, capsys: pytest.CaptureFixture[str]
+):
+    command = ["train", str(trees), "--out", str(tmp_path / "run"), "--preset", "parsing-small", "--device", "cpu"]
+    other = ["--model.heads", "4", "--model.norm", "pre", "--model.d-k", "8", "--model.d-v", "8"]
+    assert main([*command, *other, "--encoder-from", str(short)]) == 1
+    begin = f"error: {short / 'model'}: model."
+    assert capsys.readouterr().err.splitlines() == [
+        f"{begin}heads is 2 there and 4 here; use --model.heads 2",
+        f"{begin}norm is post there and pre here; use --model.norm post",
+        f"{begin}d_k is 16 there and 8 here; use --model.d-k 16",
+        f"{begin}d_v is 16 there and 8 here; use --model.d-v 16",
+    ]
+    assert train(data, tmp_path / "run", "--from", str(short), "--encoder-from", str(short)) == 2
+    assert "--from takes all of a model and --encoder-from its encoder alone" in capsys.readouterr().err
+    assert not checkpoints(tmp_path / "run")
+
+
+def test_an_encoder_of_other_subwords_says_how_to_keep_them(
+    tmp_path: Path, short: Path, first_weights: list[Weights], capsys: pytest.CaptureFixture[str]
+):
+    other = prepare(tmp_path / "other", "--subwords", "330")
+    assert train(other, tmp_path / "run", *SHORT, "--training.steps", "1", "--encoder-from", str(short)) == 0
+    notes = capsys.readouterr().err
+    assert f"the text has other subwords; prepare it with --subwords.reuse {short} to keep all" in notes
+    old = weights(short / "model")["embedding.weight"]
+    rows, _ = expected_rows(short / "model", other / "parts-1", old, "subwords.model")
+    torch.testing.assert_close(first_weights.pop()["embedding.weight"], rows, rtol=0, atol=1e-7)
 
 
 # ---- freezing ----

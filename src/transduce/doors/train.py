@@ -18,6 +18,12 @@ def train(parser: Parser, argv: list[str]) -> int:
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings laid over them; flags override it")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in RUN, if there is one")
     parser.add_argument("--from", metavar="RUN", dest="start", help="begin with the weights of another run or model")
+    parser.add_argument(
+        "--encoder-from",
+        metavar="RUN",
+        dest="encoder",
+        help="begin with the encoder of another run or model, and a new decoder",
+    )
     parser.add_argument("--for", metavar="TIME", dest="time", help="stop after so long: 90s, 25m, 1h30m")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
     parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
@@ -26,11 +32,14 @@ def train(parser: Parser, argv: list[str]) -> int:
     check_positive(given.threads, "--threads")
     if {"vocabulary", "source_vocabulary"} & flags.get("model", {}).keys():
         raise UsageError("the vocabulary is that of the data set; choose its size with: transduce prepare --subwords N")
-    start = Path(given.start) if given.start else None
-    config = resolve(_starting_config(given.preset, start), given.config, flags)
+    if given.start and given.encoder:
+        raise UsageError("--from takes all of a model and --encoder-from its encoder alone; use one of them")
+    start, encoder = (Path(path) if path else None for path in (given.start, given.encoder))
+    config = resolve(_starting_config(given.preset, start, encoder), given.config, flags)
 
     from transduce.training.run import Request, run_training
     from transduce.training.stopping import parse_duration
+    from transduce.training.warm import Start
 
     outcome = run_training(
         Request(
@@ -38,7 +47,7 @@ def train(parser: Parser, argv: list[str]) -> int:
             out=Path(given.out),
             config=config,
             resume=given.resume,
-            start=start,
+            start=Start(start) if start else Start(encoder, encoder=True) if encoder else None,
             seconds=parse_duration(given.time) if given.time else None,
             device=given.device,
             threads=given.threads,
@@ -49,13 +58,17 @@ def train(parser: Parser, argv: list[str]) -> int:
     return outcome.exit_code
 
 
-def _starting_config(preset: str | None, start: Path | None) -> Config:
+def _starting_config(preset: str | None, start: Path | None, encoder: Path | None) -> Config:
     """The settings that others are laid over: a preset's, or those of the model to begin with, made for tuning it."""
-    from transduce.presets import get, tune
+    from transduce.presets import borrow_encoder, get, tune
 
-    if preset or start is None:
-        return get(preset or "base").config
+    config = get(preset or "base").config
+    if encoder is None and (preset or start is None):
+        return config
 
     from transduce.model.saved import find_model, read_config
 
+    if encoder:
+        return borrow_encoder(config, read_config(find_model(encoder)))
+    assert start
     return tune(read_config(find_model(start)))

@@ -71,6 +71,8 @@ def _rows(config: Config, subwords: Mapping[str, Subwords], about: Mapping[str, 
     yield "subwords", f"{len(target):,} {target.kind}, joint" if joint else f"{len(source):,} and {len(target):,}"
     if began_with := about.get("began_with"):
         yield "began with", f"the weights of {began_with}"
+    if encoder_of := about.get("encoder_of"):
+        yield "began with", f"the encoder of {encoder_of}"
     if data := about.get("trained_on"):
         yield "trained on", f"{data['pairs']:,} pairs of {', '.join(data['inputs'])}"
         yield "trained for", f"at most {config.training.steps:,} steps, seed {config.training.seed}"

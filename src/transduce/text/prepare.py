@@ -201,8 +201,7 @@ class _Preparation:
         groups: Iterable[tuple[Side, ...]] = [SIDES] if config.joint else [("source",), ("target",)]
         if self.config.task == "parsing":
             groups = [("source",)]
-            symbols = Counter(s for line in train.lines(verdicts == KEPT, ("target",)) for s in line.split())
-            models["target"] = Subwords(learn_symbols(choose_symbols(symbols, config.size)))
+            models["target"] = self.learn_symbols(train, verdicts)
         for sides in groups:
             name = "learning" if config.joint else f"learning {sides[0]}"
             if kept >= LONG_LEARNING:
@@ -214,6 +213,11 @@ class _Preparation:
                 model = Subwords(_learn(lines, config))
             models.update(dict.fromkeys(sides, model))
         return models
+
+    def learn_symbols(self, train: Spool, verdicts: np.ndarray) -> Subwords:
+        """What trees are written in."""
+        symbols = Counter(s for line in train.lines(verdicts == KEPT, ("target",)) for s in line.split())
+        return Subwords(learn_symbols(choose_symbols(symbols, self.config.subwords.size)))
 
     def sample(self, train: Spool, verdicts: np.ndarray) -> np.ndarray:
         """Which pairs subwords are learned from."""
@@ -228,10 +232,15 @@ class _Preparation:
         return chosen
 
     def reuse_subwords(self, origin: Path, train: Spool, verdicts: np.ndarray) -> dict[Side, Subwords]:
-        """The subwords of another data set or model; extended, if that is asked for."""
+        """The subwords of another data set or model; extended, if that is asked for.
+
+        A translation model knows words and no brackets: what trees are written in is learned then.
+        """
         paths, config = find_subwords(origin), self.config.subwords
         source = Subwords.load(paths["source"])
         target = source if len({*paths.values()}) == 1 else Subwords.load(paths["target"])
+        if self.config.task == "parsing" and not target.are_symbols():
+            target = self.learn_symbols(train, verdicts)
         old: dict[Side, Subwords] = {"source": source, "target": target}
         if not config.extend and not config.symbols:
             return old

@@ -3,6 +3,7 @@
 `torch.optim.Adam` calls the same ones, and imports torch's compiler first, which takes a second and more.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -18,8 +19,10 @@ Rate = Tensor | float  # on a GPU a tensor, so that a captured graph finds it th
 class Adam:
     """Updates weights; `broken` is a number that is not 0 where an update must not be made."""
 
-    def __init__(self, named: Mapping[str, nn.Parameter], config: TrainingConfig, broken: Tensor):
-        self.named, self.config, self.broken = named, config, broken
+    def __init__(
+        self, named: Mapping[str, nn.Parameter], config: TrainingConfig, broken: Tensor, shares: Mapping[str, float]
+    ):
+        self.named, self.config, self.broken, self.shares = named, config, broken, shares
         # One kernel for all weights, which looks at `broken` itself, so that nobody has to wait for the norm.
         self.fused = broken.device.type in ("cpu", "cuda") and not any(map(is_split, named.values()))
         self.first: dict[str, Tensor] = {}
@@ -29,14 +32,17 @@ class Adam:
     @torch.no_grad()
     def step(self, rate: Rate) -> None:
         """Apply the gradients; weights without one stay as they are."""
-        found = {name: weight.grad for name, weight in self.named.items() if weight.grad is not None}
-        for name in found:
-            if name not in self.first:
-                self._begin(name)
-        if found and self.fused:
-            self._step_at_once(found, rate)
-        elif found:
-            self._step(found, float(rate))
+        groups: dict[float, dict[str, Tensor]] = defaultdict(dict)
+        for name, weight in self.named.items():
+            if weight.grad is not None:
+                groups[self.shares.get(name, 1.0)][name] = weight.grad
+                if name not in self.first:
+                    self._begin(name)
+        for share, found in groups.items():
+            if self.fused:
+                self._step_at_once(found, rate * share)
+            else:
+                self._step(found, float(rate) * share)
 
     def _step_at_once(self, gradients: Mapping[str, Tensor], rate: Rate) -> None:
         weights, first, second, updates = (

@@ -45,30 +45,40 @@ def matrices(model: nn.Module) -> dict[str, list[Tensor]]:
 class Muon:
     """Updates matrices; `broken` is a number that is not 0 where an update must not be made."""
 
-    def __init__(self, named: Mapping[str, nn.Parameter], pieces: Mapping[str, list[Tensor]], broken: Tensor):
+    def __init__(
+        self,
+        named: Mapping[str, nn.Parameter],
+        pieces: Mapping[str, list[Tensor]],
+        broken: Tensor,
+        shares: Mapping[str, float],
+    ):
         self.named, self.pieces, self.broken = {name: named[name] for name in pieces}, pieces, broken
+        self.shares = shares
         self.momentum = {name: torch.zeros_like(weight) for name, weight in self.named.items()}
 
     @torch.no_grad()
     def step(self, rate: Rate) -> None:
         """Apply the gradients; weights without one stay as they are."""
-        shapes: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor]]] = defaultdict(list)
+        shapes: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor, float]]] = defaultdict(list)
         for name, weight in self.named.items():
             if weight.grad is not None:
                 sizes = [len(piece) for piece in self.pieces[name]]
                 momentum, gradients = self.momentum[name].split(sizes), weight.grad.split(sizes)
                 for piece in zip(self.pieces[name], momentum, gradients, strict=True):
-                    shapes[piece[0].shape].append(piece)
+                    shapes[piece[0].shape].append((*piece, self.shares.get(name, 1.0)))
         good = self.broken == 0
         for shape, alike in shapes.items():
-            weights, momenta, gradients = map(list, zip(*alike, strict=True))
+            weights, momenta, gradients, shares = map(list, zip(*alike, strict=True))
             # What is not finite would still not be if it were multiplied by 0.
             gradient = torch.where(good, torch.stack(gradients), 0.0)
             momentum = torch.stack(momenta).lerp_(gradient, (1 - MOMENTUM) * good)
             update = orthogonal(gradient.lerp_(momentum, MOMENTUM))
             scale = -rate * good * (SIZE * max(shape) ** 0.5)
             torch._foreach_copy_(momenta, momentum.unbind())  # pyright: ignore[reportPrivateImportUsage]
-            torch._foreach_add_(weights, (update * scale).unbind())  # pyright: ignore[reportPrivateImportUsage]
+            updates = (update * scale).unbind()
+            if any(share != 1 for share in shares):
+                updates = torch._foreach_mul(updates, shares)  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(weights, updates)  # pyright: ignore[reportPrivateImportUsage]
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
         """The momentum of every weight."""

@@ -24,8 +24,10 @@ class Optimiser:
         # Once an update was not finite none is applied until somebody has looked; or only that one is skipped.
         self.broken = torch.zeros((), device=model.device)
         pieces = matrices(model) if config.optimiser == "muon" else {}
-        self.muon = Muon(self.named, pieces, self.broken)
-        self.adam = Adam({name: self.named[name] for name in self.named if name not in pieces}, config, self.broken)
+        shares = dict.fromkeys(filter(is_of_encoder, self.named), config.encoder_rate)
+        self.muon = Muon(self.named, pieces, self.broken, shares)
+        others = {name: self.named[name] for name in self.named if name not in pieces}
+        self.adam = Adam(others, config, self.broken, shares)
         # On a GPU the rate is there too, so that a captured graph finds it.
         self.rate = torch.zeros((), device=model.device)
         self.number = 0.0
@@ -68,6 +70,11 @@ class Optimiser:
         """Put the moments of a checkpoint in place; weights that had none begin anew."""
         self.adam.restore(moments)
         self.muon.restore(moments)
+
+
+def is_of_encoder(name: str) -> bool:
+    """Whether a weight is the encoder's alone: of its layers, or of what only sources pass through."""
+    return name.split(".")[0] in ("encoder", "encoder_norm", "source_embedding", "source_positions")
 
 
 class MovingAverage:

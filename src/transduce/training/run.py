@@ -36,7 +36,7 @@ from transduce.training.meter import Meter
 from transduce.training.metrics import DevMetrics, MetricsFile, TrainMetrics, read_metrics
 from transduce.training.optimiser import MovingAverage, Optimiser, freeze
 from transduce.training.stopping import Limits
-from transduce.training.warm import warm_start
+from transduce.training.warm import Start, remembered
 
 FOR_PLACES = 200  # dev pairs among which some are taken to find out which heads show where words come from
 BUSY = "another transduce train is writing this run; wait for it to end"
@@ -44,7 +44,6 @@ METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "m
 # What may change when a run goes on: all else would make it another run.
 _MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "training.", "search.")
 _FIXED = ("training.seed",)
-_INHERITED = ("began_with", "languages")  # what a model keeps of the one it began with
 _ANEW = "begin a new run with --from and another --out"
 
 
@@ -56,7 +55,7 @@ class Request:
     out: Path
     config: Config
     resume: bool = False
-    start: Path | None = None  # another run or model whose weights are the first ones
+    start: Start | None = None
     seconds: float | None = None
     device: str = "auto"
     threads: int | None = None  # on a CPU; off: as many as help
@@ -98,7 +97,7 @@ def run_training(request: Request) -> Outcome:
         with _set_up(request, config, data, checkpoint, processes) as run:
             for problem in problems:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
-            if request.start and checkpoint is None:
+            if request.start and not request.start.encoder and checkpoint is None:
                 validate(run, counts=False)  # what there is to win or to lose
             reason = train(run)
         return _finish(run, reason)
@@ -179,7 +178,9 @@ def _find_checkpoint(
             _refuse_differences(found[0], config, data)
             checkpoints.go_back(found[0])
             if request.start:
-                print(f"--from {request.start} was for the beginning of the run: it is passed over", file=sys.stderr)
+                flag = "--encoder-from" if request.start.encoder else "--from"
+                note = f"{flag} {request.start.path} was for the beginning of the run: it is passed over"
+                print(note, file=sys.stderr)
     return processes.share(found) or (None, [])
 
 
@@ -237,23 +238,10 @@ def _set_up(
     training = config.training
     torch.manual_seed(training.seed)
     model = Transformer(config.model)
-    notes = []
-    origin: dict[str, Any] = {}
-    if checkpoint and "began_with" in (about := saved.read_manifest(checkpoint)["about"]):
-        origin = {key: about[key] for key in _INHERITED if key in about}
+    notes: list[str] = []
+    origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
     if request.start and checkpoint is None:
-        start = saved.load_model(request.start)
-        origin = {"began_with": start.name, **{key: start.about[key] for key in _INHERITED[1:] if key in start.about}}
-        carried = warm_start(model, data.subwords, start)
-        before, now = origin.get("languages"), data.describe().get("languages")
-        if before and now and before != now:
-            notes.append(f"{request.start} translates {'-'.join(before)}, and this text is {'-'.join(now)}")
-        notes.append(
-            f"began with the weights of {request.start}: {carried.kept:,} subwords kept, {carried.composed:,} put "
-            f"together from their pieces, {carried.fresh:,} unknown to it"
-        )
-        if carried.kept < len(start.subwords["target"]):
-            notes.append(f"the text has other subwords; prepare it with --subwords.reuse {request.start} to keep all")
+        origin, notes = request.start.begin(model, data)
     model.to(processes.device)
     frozen = freeze(model, training.freeze)
     if frozen:

@@ -1,6 +1,7 @@
-"""Warm starts: another model's weights as the first ones, for the same or another vocabulary."""
+"""Warm starts: another model's weights as the first ones, or its encoder's, for the same or another vocabulary."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,10 +10,14 @@ from torch import Tensor, nn
 from transduce import strict
 from transduce.config import ModelConfig
 from transduce.errors import DataError
-from transduce.model.saved import Loaded, Vocabularies
+from transduce.model.saved import Loaded, Vocabularies, load_model
 from transduce.model.transformer import Transformer
+from transduce.text.shards import DataSet
 from transduce.text.subwords import END, UNKNOWN, Subwords
+from transduce.training.optimiser import is_of_encoder
 
+_ORIGINS = ("began_with", "encoder_of")
+INHERITED = ("languages",)  # what a model keeps of the one it began with
 # Which side's subwords the rows of a matrix stand for.
 _ROWS = {
     "embedding.weight": "target",
@@ -30,15 +35,62 @@ class Carried:
     composed: int
     fresh: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.kept:,} subwords kept, {self.composed:,} put together from their pieces, {self.fresh:,} unknown "
+            "to it"
+        )
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run or a model that another begins with."""
+
+    path: Path
+    encoder: bool = False
+    """its encoder alone: the decoder begins anew"""
+
+    def begin(self, model: Transformer, data: DataSet) -> tuple[dict[str, Any], list[str]]:
+        """Fill a model; returns what it is to remember of where it comes from, and what there is to say about it."""
+        known = load_model(self.path)
+        if self.encoder:
+            carried = borrow_encoder(model, data.subwords, known)
+            notes = [f"began with the encoder of {self.path}: {carried}"]
+            origin = {"encoder_of": known.name}
+        else:
+            carried = warm_start(model, data.subwords, known)
+            notes = [f"began with the weights of {self.path}: {carried}"]
+            origin = {"began_with": known.name, **{key: known.about[key] for key in INHERITED if key in known.about}}
+            before, now = origin.get("languages"), data.describe().get("languages")
+            if before and now and before != now:
+                notes.insert(0, f"{self.path} translates {'-'.join(before)}, and this text is {'-'.join(now)}")
+        if carried.kept < len(known.subwords["source" if self.encoder else "target"]):
+            notes.append(f"the text has other subwords; prepare it with --subwords.reuse {self.path} to keep all")
+        return origin, notes
+
+
+def remembered(about: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint remembers of where its model came from."""
+    return {key: about[key] for key in (*_ORIGINS, *INHERITED) if key in about} if {*_ORIGINS} & about.keys() else {}
+
+
+def borrow_encoder(model: Transformer, subwords: Vocabularies, start: Loaded) -> Carried:
+    """Fill a model's encoder with another's, and the vectors of its sources' subwords."""
+    _refuse(start, model.config.encoder_settings(), start.config.model.encoder_settings())
+    own, others = dict(model.named_parameters()), dict(start.model.named_parameters())
+    with torch.no_grad():
+        for name in filter(is_of_encoder, own):
+            if name not in _ROWS:
+                own[name].copy_(others[name])
+        mine, theirs = (
+            parameters.get("source_embedding.weight", parameters["embedding.weight"]) for parameters in (own, others)
+        )
+        return _carry_rows(mine, theirs, [(subwords["source"], start.subwords["source"])])
+
 
 def warm_start(model: Transformer, subwords: Vocabularies, start: Loaded) -> Carried:
     """Fill a model with another's weights; subwords that the other does not know begin as the mean of their pieces."""
-    if differences := _differences(model.config, start.config.model):
-        lines = [
-            f"{start.folder}: model.{name} is {theirs} there and {ours} here; use {_flag(name)} {theirs}"
-            for name, (theirs, ours) in differences.items()
-        ]
-        raise DataError("\n".join(lines))
+    _refuse(start, *map(_essence, (model.config, start.config.model)))
     own, others = dict(model.named_parameters()), dict(start.model.named_parameters())
     carried: dict[str, Carried] = {}
     with torch.no_grad():
@@ -52,27 +104,25 @@ def warm_start(model: Transformer, subwords: Vocabularies, start: Loaded) -> Car
     return Carried(sum(c.kept for c in counts), sum(c.composed for c in counts), sum(c.fresh for c in counts))
 
 
-def _differences(own: ModelConfig, other: ModelConfig) -> dict[str, tuple[str, str]]:
-    """Settings that make the same weights mean something else: all but dropout and the vocabularies."""
-    ours, theirs = map(_essence, (own, other))
-    return {
-        name: (strict.literal(theirs[name]).strip('"'), strict.literal(value).strip('"'))
-        for name, value in ours.items()
-        if theirs.get(name, value) != value
-    }
+def _refuse(start: Loaded, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    lines: list[str] = []
+    for name, value in ours.items():
+        if theirs.get(name, value) != value:
+            here, there = (strict.literal(each).strip('"') for each in (value, theirs[name]))
+            flag = f"--model.{name.replace('_', '-')} {there}"
+            lines.append(f"{start.folder}: model.{name} is {there} there and {here} here; use {flag}")
+    if lines:
+        raise DataError("\n".join(lines))
 
 
 def _essence(config: ModelConfig) -> dict[str, Any]:
+    """Settings that make the same weights mean something else: all but dropout and the vocabularies."""
     (encoder_layers, decoder_layers), (d_k, d_v) = config.stacks(), config.head_widths()
     settled = replace(config, encoder_layers=encoder_layers, decoder_layers=decoder_layers, d_k=d_k, d_v=d_v)
     left_out = {"vocabulary", "source_vocabulary", "dropout", "attention_dropout", "feed_forward_dropout", "layers"}
     if config.positions != "learned":
         left_out.add("max_positions")
     return {name: value for name, value in strict.to_dict(settled).items() if name not in left_out}
-
-
-def _flag(name: str) -> str:
-    return f"--model.{name.replace('_', '-')}"
 
 
 def _sides(subwords: Vocabularies, known: Vocabularies, side: str) -> list[tuple[Subwords, Subwords]]:
