@@ -32,7 +32,7 @@ EVERY = 80
 # A small decoder, for it is what takes the time of translating.
 SIZES = replace(BASE, model=replace(BASE.model, encoder_layers=6, decoder_layers=2, d_ff=1024))
 LONG = make_modern(SIZES, steps=42_000, share=1 / 12).config
-SHORT = replace(LONG.training, steps=3000, warmup_steps=100, peak_rate=0.001, checkpoint_steps=500)
+SHORT = replace(LONG.training, steps=3000, warmup_steps=100, peak_rate=0.001, checkpoint_steps=500, best_by="bleu")
 LAST = Last(
     {
         **dict.fromkeys(("tatoeba", "europarl.5", "europarl.9", "mozilla-web", "opensource-guide", "learnosm"), 1.0),
