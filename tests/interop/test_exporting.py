@@ -24,7 +24,7 @@ from transduce.doors.export import KINDS as KINDS_OF_THE_DOOR
 from transduce.errors import ConfigError, UsageError
 from transduce.interop import exporting, to_ctranslate2, to_huggingface, to_onnx, to_program
 from transduce.interop.alone import Translator as Alone
-from transduce.interop.check import Said, compare_bleu
+from transduce.interop.check import Said, judge
 from transduce.interop.exporting import Kind, Order, export_model
 from transduce.interop.importing import Order as ImportOrder
 from transduce.interop.importing import import_model
@@ -251,7 +251,7 @@ def test_an_export_that_says_something_else_is_not_kept(
 def test_int8_may_lose_what_may_be_chance(wrong: int, good: bool):
     references = [f"{one} {another} {one}" for one in LINES["target"] for another in LINES["target"]][:30]
     theirs = ["nein"] * wrong + references[wrong:]
-    said, judged = compare_bleu(references, theirs, references)
+    said, judged = judge(references, theirs, references, "bleu")
     assert judged == good
     assert f"BLEU {corpus_bleu(theirs, references).score:.2f}, ours in float32 100.00" in said
     chances = re.findall(r", by chance with p = ([\d.]+) ", said)

@@ -4,12 +4,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, TransduceError
 from transduce.model.saved import Loaded
-from transduce.scoring.bleu import corpus_bleu
 from transduce.scoring.metrics import MetricSettings, measure
 from transduce.scoring.significance import SAMPLES, SEED, compare, resample
 from transduce.scoring.texts import System, Texts, read_lines
@@ -21,7 +20,7 @@ LONGEST = 100  # tokens of a sentence that is checked with
 EXTRA = 50  # tokens that a translation may have more than the longest source
 APART = 0.003  # nats a token by which probabilities may differ; CTranslate2 gives none to padding and begin
 AS_PROBABLE = 0.01  # nats between two translations of which rounding may choose either
-WORSE = 0.2  # BLEU that int8 may lose
+WORSE = 0.2  # BLEU, or F1 of trees, that int8 may lose
 CHANCE = 0.05  # probability from which on a loss may be that of the sentences at hand
 DIFFERENT = 100  # of so many sentences one may differ: searches end in ways of their own
 
@@ -66,7 +65,7 @@ def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most
         if not text.lines:
             raise DataError(f"{given}: has no line of 1 to {LONGEST} tokens to check with")
         return text
-    if (data := _find_data(loaded)) is not None:
+    if (data := find_data(loaded)) is not None:
         pairs = range(min(data.dev.pairs, 2 * most))
         lines, references = ([data.text("dev", side, pair) for pair in pairs] for side in ("source", "target"))
         text = _usable(loaded, Text(f"the dev set of {data.folder}", lines, references), most)
@@ -75,7 +74,8 @@ def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most
     return _usable(loaded, Text("lines of random subwords", _draw_lines(loaded.subwords["source"], 2 * most)), most)
 
 
-def _find_data(loaded: Loaded) -> DataSet | None:
+def find_data(loaded: Loaded) -> DataSet | None:
+    """The data set that a model was trained on, if it is there as it was and has a dev set."""
     known = loaded.about.get("trained_on") or {}
     try:
         data = DataSet.open(known["folder"])
@@ -163,7 +163,7 @@ def check(
     found.append(f"probabilities of the same translations: at most {apart:.2g} nats a token apart")
     good = good and (apart <= APART or not exact)
     if not exact:
-        line, good = compare_bleu(ours, theirs, text.references)
+        line, good = judge(ours, theirs, text.references, "bleu")
         found.append(line)
     return Check(tuple(found), good)
 
@@ -198,15 +198,17 @@ def _compare_scores(translator: Translator, lines: Sequence[str], ours: Sequence
     return max(abs(one - other) / len(pair[1]) for one, other, pair in zip(expected, score(pairs), pairs))
 
 
-def compare_bleu(ours: list[str], theirs: list[str], references: list[str] | None) -> tuple[str, bool]:
-    """Say how much worse than ours their translations are, and whether that is little enough or may be chance."""
+def judge(
+    ours: list[str], theirs: list[str], references: list[str] | None, metric: Literal["bleu", "parseval"]
+) -> tuple[str, bool]:
+    """Say how much worse than ours their translations or trees are, and if that is little enough or may be chance."""
+    name = {"bleu": "BLEU", "parseval": "F1"}[metric]
+    texts = Texts([System("ours", ours), System("theirs", theirs)], [list(references or ours)], None)
+    before, after = (found[0] for found in measure(texts, (metric,), MetricSettings(), workers=1))
     if references is None:
-        agreement = corpus_bleu(theirs, ours)
-        remedy = "--check FILE --reference FILE judge it by text of yours"
-        return f"BLEU against ours: {agreement.score:.1f} (shown, not judged; {remedy})", True
-    texts = Texts([System("ours", ours), System("theirs", theirs)], [list(references)], None)
-    (before,), (after,) = measure(texts, ("bleu",), MetricSettings(), workers=1)
+        remedy = "--check FILE --reference FILE judge" if metric == "bleu" else "--check TREES judges"
+        return f"{name} against ours: {after.value:.1f} (shown, not judged; {remedy} it by text of yours)", True
     loss = compare(before.value, after.value, *resample([before, after], SAMPLES, SEED))
     chance = f", by chance with p = {loss.p_value:.2f}" * (loss.difference < -WORSE)
-    said = f"BLEU {after.value:.2f}, ours in float32 {before.value:.2f}{chance} ({after.signature})"
+    said = f"{name} {after.value:.2f}, ours in float32 {before.value:.2f}{chance} ({after.signature})"
     return said, loss.difference >= -WORSE or loss.p_value >= CHANCE

@@ -14,6 +14,8 @@ from transduce.decoding.translator import Translator
 from transduce.disk import move, sync_folder, write_synced
 from transduce.errors import ConfigError, DataError, TransduceError, UsageError
 from transduce.interop.check import Check, Pair, Said, check, choose_text
+from transduce.interop.check_trees import check_parser
+from transduce.interop.to_transduce import USE_OF_PARSERS
 from transduce.model.card import describe_settings
 from transduce.model.saved import Loaded, Precision, load_model, write_folder
 from transduce.version import __version__
@@ -155,10 +157,10 @@ def _refuse_precision(order: Order, target: Target) -> None:
 
 
 def _refuse(order: Order, target: Target, loaded: Loaded) -> None:
-    if loaded.subwords["target"].kind == "word":
+    if _parses(loaded) and order.kind != "transduce":
         raise UsageError(
             f"{loaded.folder}: is a parser, and its trees are found by a search that no other runtime has; "
-            "only translation models are exported"
+            "use --to transduce"
         )
     if problems := target.find_problems(loaded.config.model):
         others = [kind for kind in get_args(Kind)[1:] if not find_target(kind).find_problems(loaded.config.model)]
@@ -166,23 +168,31 @@ def _refuse(order: Order, target: Target, loaded: Loaded) -> None:
         raise ConfigError("\n".join(f"{loaded.folder}: has {problem}; {remedy}" for problem in problems))
 
 
+def _parses(loaded: Loaded) -> bool:
+    return loaded.subwords["target"].kind == "word"
+
+
 def _missing(packages: Sequence[str]) -> tuple[str, ...]:
     return tuple(package for package in packages if find_spec(package) is None)
 
 
 def _check(order: Order, target: Target, loaded: Loaded, folder: Path) -> Check:
-    text = choose_text(loaded, order.text, order.reference, order.sentences)
-    translator = Translator.load(order.model, device="cpu", precision="float32")
-    runtime = " and ".join(f"{package} {version(package)}" for package in target.CHECKED_WITH) or "the new model"
-    found = check(
-        translator,
-        text,
-        lambda lines, beam, most: target.translate(folder, lines, beam, most),
-        lambda pairs: target.score(loaded, folder, pairs),
-        runtime,
-        alike=target.ALIKE,
-        exact=order.precision == "float32",
-    )
+    exact = order.precision == "float32"
+    if _parses(loaded):
+        found = check_parser(loaded, folder, order.text, order.sentences, exact=exact)
+    else:
+        text = choose_text(loaded, order.text, order.reference, order.sentences)
+        translator = Translator.load(order.model, device="cpu", precision="float32")
+        runtime = " and ".join(f"{package} {version(package)}" for package in target.CHECKED_WITH) or "the new model"
+        found = check(
+            translator,
+            text,
+            lambda lines, beam, most: target.translate(folder, lines, beam, most),
+            lambda pairs: target.score(loaded, folder, pairs),
+            runtime,
+            alike=target.ALIKE,
+            exact=exact,
+        )
     if not found.good:
         remedy = "use --precision float32" if order.precision == "int8" else "please report it"
         raise TransduceError(
@@ -215,10 +225,11 @@ class Fill(Protocol):
 def make_card(order: Order, target: Target, loaded: Loaded, found: Check | None) -> str:
     """The README.md of an export: what it is, how it is used, and whether it was checked."""
     languages = loaded.about.get("languages")
-    title = f"{languages[0]} → {languages[1]}" if languages else "A translation model"
+    parses = _parses(loaded)
+    title = f"{languages[0]} → {languages[1]}" if languages else "A parser" if parses else "A translation model"
     source, into = languages or ("SOURCE", "TARGET")
     search = loaded.config.search
-    use = target.USE
+    use = USE_OF_PARSERS if parses else target.USE
     for name, value in {
         "FOLDER": order.out.name,
         "EXAMPLE": "Hello, world!",

@@ -28,6 +28,17 @@ print(Translator.load("FOLDER").translate("EXAMPLE"))
 
 In the folder that `transduce models` names it is found by its languages: `transduce translate --to TARGET "…"`."""
 
+USE_OF_PARSERS = """\
+```sh
+transduce parse FOLDER < SENTENCES
+```
+
+```python
+from transduce import Parser
+
+print(Parser.load("FOLDER").parse("EXAMPLE"))
+```"""
+
 
 def find_problems(config: ModelConfig) -> list[str]:
     """There are none."""

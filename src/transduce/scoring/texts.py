@@ -73,7 +73,7 @@ def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Se
     _refuse_repetitions(systems, references)
     if paths.count(STANDARD_INPUT) > 1:
         raise UsageError("standard input (-) can be read once; name files for the others")
-    found = {path: _read_trees(path) for path in paths}
+    found = {path: read_treebank(path) for path in paths}
     _refuse_unequal(found, "trees", "tree")
     gold = found[references[0]]
     problems = [
@@ -86,7 +86,7 @@ def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Se
     ]
     if problems:
         raise DataError(_list(problems, "trees can be compared only over the same words; parse the reference's words"))
-    seen = {tuple(tree.words()) for path in left_out for _, tree in _read_trees(path)}
+    seen = {tuple(tree.words()) for path in left_out for _, tree in read_treebank(path)}
     kept = [place for place, (_, tree) in enumerate(gold) if tuple(tree.words()) not in seen]
     if not kept:
         raise DataError(f"{name_of(references[0])}: all {len(gold):,} sentences stand in the trees that are left out")
@@ -100,7 +100,7 @@ def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Se
     )
 
 
-def _read_trees(path: Path) -> list[tuple[int, Tree]]:
+def read_treebank(path: Path) -> list[tuple[int, Tree]]:
     """The trees of a file with their lines."""
     lines = (line for raw in _read_raw(path) for line in raw.split(b"\n")[:-1])
     return check_trees(cut_trees(lines), name_of(path))

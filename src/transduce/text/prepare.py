@@ -239,7 +239,7 @@ class _Preparation:
         paths, config = find_subwords(origin), self.config.subwords
         source = Subwords.load(paths["source"])
         target = source if len({*paths.values()}) == 1 else Subwords.load(paths["target"])
-        if self.config.task == "parsing" and not target.are_symbols():
+        if self.config.task == "parsing" and target.kind != "word":
             target = self.learn_symbols(train, verdicts)
         old: dict[Side, Subwords] = {"source": source, "target": target}
         if not config.extend and not config.symbols:

@@ -216,10 +216,6 @@ class Subwords:
         text = self.processor.decode([int(token) for token in tokens])
         return text.replace(HIDDEN, "") if self._hides else text
 
-    def are_symbols(self) -> bool:
-        """Whether they are what `learn_symbols` made: none is a part of something."""
-        return all(piece.startswith(SPACE) for piece in self.pieces(range(END + 1, len(self))))
-
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """The subwords of token ids, as a person can read them."""
         return [self.processor.id_to_piece(int(token)).replace(HIDDEN, "") for token in tokens]
