@@ -39,10 +39,11 @@ class Adam:
                 if name not in self.first:
                     self._begin(name)
         for share, found in groups.items():
+            own = rate if share == 1 else rate * share
             if self.fused:
-                self._step_at_once(found, rate * share)
+                self._step_at_once(found, own)
             else:
-                self._step(found, float(rate) * share)
+                self._step(found, float(own))
 
     def _step_at_once(self, gradients: Mapping[str, Tensor], rate: Rate) -> None:
         weights, first, second, updates = (
