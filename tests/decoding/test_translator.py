@@ -80,10 +80,13 @@ def test_alternatives_are_different_texts(translator: Translator, monkeypatch: p
     def find(engine: Any, tasks: list[Any], config: SearchConfig, pieces: Any):
         asked.append(config.n_best)
         for number in range(len(tasks)):
-            yield number, [
-                Hypothesis(np.array(tokens), np.full(len(tokens) + 1, -1.0), -place, True)
-                for place, tokens in enumerate(said[: config.n_best])
-            ]
+            yield (
+                number,
+                [
+                    Hypothesis(np.array(tokens), np.full(len(tokens) + 1, -1.0), -place, True)
+                    for place, tokens in enumerate(said[: config.n_best])
+                ],
+            )
 
     monkeypatch.setattr(module, "search", find)
     found = {

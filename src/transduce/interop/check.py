@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +46,8 @@ class Text:
     origin: str
     lines: list[str]
     references: list[str] | None = None
+    note: str | None = None
+    """why it is not of the dev set, and what to do about it"""
 
 
 @dataclass(frozen=True)
@@ -66,23 +68,31 @@ def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most
         if not text.lines:
             raise DataError(f"{given}: has no line of 1 to {LONGEST} tokens to check with")
         return text
-    if (data := _find_data(loaded)) is not None:
+    data = _find_data(loaded)
+    if isinstance(data, DataSet):
         pairs = range(min(data.dev.pairs, 2 * most))
         lines, references = ([data.text("dev", side, pair) for pair in pairs] for side in ("source", "target"))
         text = _usable(loaded, Text(f"the dev set of {data.folder}", lines, references), most)
         if text.lines:
             return text
-    return _usable(loaded, Text("lines of random subwords", _draw_lines(loaded.subwords["source"], 2 * most)), most)
+        data = f"the dev set of {data.folder} has no sentence of 1 to {LONGEST} tokens"
+    note = f"{data}, so they are made up; --check FILE --reference FILE takes sentences of yours"
+    drawn = _draw_lines(loaded.subwords["source"], 2 * most)
+    return _usable(loaded, Text("lines of random subwords", drawn, note=note), most)
 
 
-def _find_data(loaded: Loaded) -> DataSet | None:
+def _find_data(loaded: Loaded) -> DataSet | str:
+    """The data set that the model was trained on, if it is as it was and has a dev set; or what is wrong with it."""
     known = loaded.about.get("trained_on") or {}
+    if not isinstance(folder := known.get("folder"), str):
+        return "the model does not know what it was trained on"
     try:
-        data = DataSet.open(known["folder"])
-    except (KeyError, TypeError, OSError, TransduceError):
-        return None
-    same = data.manifest.get("fingerprint") == known.get("fingerprint")
-    return data if same and "dev" in data.splits and data.dev.pairs else None
+        data = DataSet.open(folder)
+    except (OSError, TransduceError):
+        return f"the data set it was trained on, {folder}, is not there"
+    if data.manifest.get("fingerprint") != known.get("fingerprint"):
+        return f"{folder} was prepared anew since the model was trained on it, and its dev set may be another"
+    return data if "dev" in data.splits and data.dev.pairs else f"{folder} has no dev set"
 
 
 def _usable(loaded: Loaded, text: Text, most: int) -> Text:
@@ -95,7 +105,7 @@ def _usable(loaded: Loaded, text: Text, most: int) -> Text:
         if any(map(str.isalnum, line)) and len(loaded.subwords["source"].encode(line)) < LONGEST
     ][:most]
     references = None if text.references is None else [text.references[number] for number in kept]
-    return Text(text.origin, [lines[number] for number in kept], references)
+    return replace(text, lines=[lines[number] for number in kept], references=references)
 
 
 def _draw_lines(subwords: Subwords, many: int) -> list[str]:
@@ -129,6 +139,7 @@ def check(
         longest = min(longest, translator.engine.config.max_positions)
     settings = {} if alike else {"alpha": 0.0, "max_tokens": longest, "extra_tokens": longest}
     found = [f"{len(text.lines):,} sentences ({text.origin}), translated by {runtime} and by transduce"]
+    found += [text.note] if text.note else []
     good = True
     ours: list[str] = []
     theirs: list[str] = []
