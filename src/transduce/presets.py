@@ -134,12 +134,12 @@ def borrow_encoder(config: Config, known: Config) -> Config:
     return replace(config, model=replace(config.model, decoder_layers=layers, **known.model.encoder_settings()))
 
 
-def tune(known: Config) -> Config:
+def tune(known: Config, *, light: bool = False) -> Config:
     """The settings to train a model on with, from those it was trained with: for fine-tuning (`train --from`).
 
     Nobody knows how many steps a user's text is worth. So the rate stays where it is, at a fifth of the one the model
     was trained with; training ends when the dev set has not got better for some time, and the mean of the last
-    checkpoints does what a falling rate would have done.
+    checkpoints does what a falling rate would have done. `light` is for a CPU, where steps on large batches take long.
     """
     peak = known.training.peak_rate or (known.model.d_model * known.training.warmup_steps) ** -0.5
     training = replace(
@@ -157,7 +157,21 @@ def tune(known: Config) -> Config:
         best_by=known.training.best_by,
         bleu_sentences=known.training.bleu_sentences,
     )
-    return replace(known, training=training)
+    return _lighten(replace(known, training=training)) if light else replace(known, training=training)
+
+
+def _lighten(tuned: Config) -> Config:
+    """The same with steps and validations of seconds on a CPU, where Muon would take longer than the gradient."""
+    assert tuned.training.peak_rate
+    training = replace(
+        tuned.training,
+        optimiser="adam",
+        peak_rate=min(tuned.training.peak_rate, 0.0002),
+        warmup_steps=20,
+        bleu_sentences=min(tuned.training.bleu_sentences, 100),
+    )
+    # In one part: a sentence may be as long as the batch.
+    return replace(tuned, batch=replace(tuned.batch, source_tokens=512, target_tokens=512, parts=1), training=training)
 
 
 def get(name: str) -> Preset:

@@ -16,6 +16,7 @@ from models import SEARCH, learn_subwords, save_tiny
 
 from transduce.config import SearchConfig
 from transduce.decoding import translator as module
+from transduce.decoding.beams import Hypothesis
 from transduce.decoding.force import score_pairs
 from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import Alternative, Sentence, Translation, Translator
@@ -64,6 +65,48 @@ def test_it_can_be_called_as_a_pipeline_of_hugging_face(translator: Translator):
     assert translator("nine euros") == [{"translation_text": one}]
     assert translator(["nine euros", "two"], beam=2) == [{"translation_text": one}, {"translation_text": other}]
     assert translator([]) == []
+
+
+def test_alternatives_are_different_texts(translator: Translator, monkeypatch: pytest.MonkeyPatch):
+    """Two of what the search finds are the same text in other subwords: the better one stays, and others follow it."""
+    target = translator.subwords["target"]
+    whole = target.encode("two")
+    split = [translator.pieces.index(f"<0x{byte:02X}>") for byte in b"two"]
+    assert target.decode(whole) == target.decode(split)
+    assert whole != split
+    said = [whole, split, target.encode("nine"), target.encode("euros")]
+    asked: list[int] = []
+
+    def find(engine: Any, tasks: list[Any], config: SearchConfig, pieces: Any):
+        asked.append(config.n_best)
+        for number in range(len(tasks)):
+            yield (
+                number,
+                [
+                    Hypothesis(np.array(tokens), np.full(len(tokens) + 1, -1.0), -place, True)
+                    for place, tokens in enumerate(said[: config.n_best])
+                ],
+            )
+
+    monkeypatch.setattr(module, "search", find)
+    found = {
+        many: [one.text for one in translator.translate("x", beam=4, n_best=many).sentences[0].alternatives]
+        for many in (1, 2, 3, 4)
+    }
+    assert asked == [1, 4, 4, 4]
+    assert found[1] == ["two"]
+    assert found[2] == ["two", "nine"]
+    assert found[3] == found[4] == ["two", "nine", "euros"]
+    drawn = translator.translate("x", sample=True, n_best=3).sentences[0].alternatives
+    assert [one.text for one in drawn] == ["two", "two", "nine"]  # each was drawn
+
+
+@pytest.mark.parametrize("text", ["two euros", "nine dollars and three cents", "Mr."])
+def test_fewer_alternatives_are_the_first_of_more(translator: Translator, text: str):
+    lists = [translator.translate(text, beam=6, n_best=many).sentences[0].alternatives for many in range(1, 7)]
+    for many, some in enumerate(lists, 1):
+        assert [one.text for one in some] == [one.text for one in lists[-1][:many]]
+        assert len({one.text for one in some}) == len(some)
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n", " \t\r\n", "\u2028\u3000\ufeff", "\n\n\n"])

@@ -226,6 +226,31 @@ def test_an_export_is_checked_with_the_dev_set(tmp_path: Path, data: Path, capsy
     assert code == 0 if (tmp_path / "small").exists() else "use --precision float32" in said.err
 
 
+def test_an_export_says_why_it_was_not_checked_with_the_dev_set(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+):
+    fingerprint = json.loads((data / "manifest.json").read_text())["fingerprint"]
+    for number, (about, why) in enumerate(
+        [
+            (
+                {"folder": str(data), "fingerprint": "older"},
+                f"{data} was prepared anew since the model was trained on it",
+            ),
+            ({"folder": str(data / "no"), "fingerprint": fingerprint}, f"{data / 'no'}, is not there"),
+            ({}, "the model does not know what it was trained on"),
+        ]
+    ):
+        model, out = tmp_path / f"ours-{number}", tmp_path / f"small-{number}"
+        save_kind(model, about={"trained_on": {**about, "pairs": 370, "inputs": ["a"]}})
+        capsys.readouterr()
+        command = ["export", str(model), "--to", "transduce", "--precision", "int8", "--sentences", "5"]
+        assert main([*command, "--out", str(out)]) == 0
+        said = capsys.readouterr().out
+        assert "5 sentences (lines of random subwords)" in said
+        (line,) = [line for line in said.splitlines() if why in line]
+        assert line.endswith("so they are made up; --check FILE --reference FILE takes sentences of yours")
+
+
 def test_an_export_that_says_something_else_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

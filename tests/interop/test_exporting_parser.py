@@ -77,6 +77,7 @@ def test_in_int8_it_is_judged_by_right_trees(folder: Path, tmp_path: Path, capsy
         (folder / "elsewhere").rename(folder / "data")
     shown = capsys.readouterr().out
     assert "5 sentences (lines of random subwords)" in shown
+    assert f"{folder / 'data'}, is not there, so they are made up; --check TREES takes trees of yours" in shown
     assert re.search(r"F1 against ours: [\d.]+ \(shown, not judged; --check TREES judges it by text of yours\)", shown)
 
 

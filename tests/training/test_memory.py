@@ -18,6 +18,7 @@ ERRORS = {
     "cpu": lambda: RuntimeError(
         "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 GB."
     ),
+    "bf16 on a cpu": lambda: RuntimeError("could not create a primitive"),
 }
 
 
@@ -132,12 +133,30 @@ def test_a_pair_that_is_too_large_is_an_error(
     assert sorted(checkpoints(out)) == [2]
 
 
-def test_other_errors_are_not_taken_for_it(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch):
+def test_bf16_that_fails_in_every_piece_is_another_error(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Once there was no memory for a kernel, it fails in this process whatever the size of the pieces."""
+    with monkeypatch.context() as full:
+        refuse(full, lambda number, _: number > 2, "bf16 on a cpu")
+        assert train(data, tmp_path / "run", *SHORT) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: out of memory at step 3, and products in bf16 fail from then on (could not create a primitive); give "
+        "the same command with --resume and --training.accumulate 2"
+    )
+    assert train(data, tmp_path / "run", *SHORT, "--resume", "--training.accumulate", "2") == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mat1 and mat2 shapes cannot be multiplied", "could not create a primitive descriptor for a matmul primitive"],
+)
+def test_other_errors_are_not_taken_for_it(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, text: str):
     def forward(*_: object) -> None:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+        raise RuntimeError(text)
 
     monkeypatch.setattr(Objective, "forward", forward)
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+    with pytest.raises(RuntimeError, match=text):
         train(data, tmp_path / "run", *SHORT)
 
 

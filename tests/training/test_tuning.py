@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from transduce.presets import PRESETS, tune
 from transduce.text import numbers
 from transduce.text.batches import Batches
 from transduce.text.shards import DataSet
+from transduce.training import hardware
 from transduce.training.metrics import read_metrics
 from transduce.training.schedule import learning_rate
 
@@ -126,6 +128,48 @@ def test_the_rate_is_a_fifth_of_that_in_training_and_stays():
         assert rate == pytest.approx(peak / 5, rel=0.35)  # to one digit
         rates = [learning_rate(step, tuned.training, tuned.model.d_model) for step in (1, 50, 100, 101, 5000)]
         assert rates == pytest.approx([rate / 100, rate / 2, rate, rate, rate])
+
+
+def test_on_a_cpu_steps_and_validations_are_small():
+    known = PRESETS["modern"].config
+    tuned, light = tune(known), tune(known, light=True)
+    assert (light.model, light.search) == (known.model, known.search)
+    assert (light.batch.source_tokens, light.batch.target_tokens, light.batch.parts) == (512, 512, 1)
+    assert (light.training.optimiser, light.training.peak_rate) == ("adam", 0.0002)
+    assert light.training.bleu_sentences < tuned.training.bleu_sentences
+    assert light.training.warmup_steps < tuned.training.warmup_steps
+    for name in ("base", "small"):  # never a higher rate than elsewhere
+        assert (
+            tune(PRESETS[name].config, light=True).training.peak_rate == tune(PRESETS[name].config).training.peak_rate
+        )
+    little = replace(known, training=replace(known.training, bleu_sentences=0))
+    assert tune(little, light=True).training.bleu_sentences == 0
+
+
+def test_a_model_whose_steps_take_long_is_tuned_in_small_ones(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """On a CPU, unless the sizes of batches are given, by flags or in a file."""
+    prepare(home, tmp_path / "data")
+    known = config_of(home / "base")
+    (tmp_path / "sizes.toml").write_text("[batch]\nsource_tokens = 768\n")
+    wanted = {"plain": [], "flags": ["--batch.target-tokens", "768"], "file": ["--config", tmp_path / "sizes.toml"]}
+    for name, flags in {"quick": [], **wanted}.items():
+        if name != "quick":
+            monkeypatch.setattr(hardware, "MOST_ON_CPU", 1200 * known.model.parameters())
+        capsys.readouterr()
+        begin = ["--from", home / "base", "--device", "cpu", "--training.peak-rate", "0.0001"]
+        assert run("train", tmp_path / "data", "--out", tmp_path / name, *begin, *FEW, *flags) == 0
+        said = capsys.readouterr().err
+        found = config_of(tmp_path / name)
+        assert found.training.checkpoint_steps == 1
+        if name == "plain":
+            assert "small batches, of 512 + 512 tokens, by Adam at a rate of 0.0001; where batches are given" in said
+            assert (found.batch.source_tokens, found.batch.parts, found.training.warmup_steps) == (512, 1, 20)
+            assert "takes long" not in said
+        else:
+            assert "small batches" not in said
+            assert (found.batch, found.training.warmup_steps) == (known.batch, 100)
 
 
 def test_watched_sets_are_scored_before_and_on_the_way(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import WINDOW_TEXTS, WINDOW_TOKENS, Translation, Translator
-from transduce.disk import hold, move, sync_folder, write_json
+from transduce.disk import hold, move, sync_folder, write_json, write_synced
 from transduce.errors import DataError, TransduceError, suggest
 from transduce.progress import Task, show_progress
 from transduce.strict import literal
@@ -192,11 +192,8 @@ class Output:
 
     def __init__(self, path: Path | None, about: dict[str, Any]):
         self.path, self.about = path, about
-        self.done, self.size, self.digest = (
-            0,
-            0,
-            "",
-        )  # lines that are there from before, their bytes, those of the input
+        # Lines that are there from before, their bytes, the checksum of what they were made of.
+        self.done, self.size, self.digest = 0, 0, ""
         self.waiting: list[bytes] = []
         if path is None:
             self.file: BinaryIO = _standard_output()
@@ -230,7 +227,7 @@ class Output:
                 ) from None
             before, known = {}, (0, 0, "")
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise DataError(f"{self.note}: not readable ({error}); {self._anew()}") from error
+            raise DataError(f"{self.note}: not readable ({error}); {self.anew()}") from error
         about = json.loads(json.dumps(self.about))
         changed = [
             f"{self.partial}: was begun with {key} = {literal(before.get(key))}, not {literal(about[key])}"
@@ -238,14 +235,15 @@ class Output:
             if known[0] and before.get(key) != about[key]
         ]
         if changed:
-            raise DataError("\n".join([*changed, f"give the same to go on; or {self._anew()}"]))
+            raise DataError("\n".join([*changed, f"give the same to go on; or {self.anew()}"]))
         self.done, self.size, self.digest = known
         if self.partial.stat().st_size < self.size:
-            raise DataError(f"{self.partial}: has lost some of its {self.done:,} lines; {self._anew()}")
+            raise DataError(f"{self.partial}: has lost some of its {self.done:,} lines; {self.anew()}")
         self.file.truncate(self.size)  # what was being written when the job was killed is translated again
         self.save(self.done, self.digest)
 
-    def _anew(self) -> str:
+    def anew(self) -> str:
+        """What to do to begin anew."""
         return f"remove {self.partial} and {self.note.name} to begin anew"
 
     def write(self, line: str) -> None:
@@ -276,13 +274,18 @@ class Output:
                 "make room, and the same command goes on"
             ) from error
 
-    def finish(self) -> None:
-        """Let the file have its name."""
+    def finish(self, text: str | None = None) -> None:
+        """Let the file have its name, or a text that was made of its lines."""
         if self.path is not None:
             refuse_existing(self.path)
+            whole = self.partial
+            if text is not None:
+                whole = Path(f"{self.partial}.whole")
+                write_synced(whole, text.encode("utf-8"))
             if sys.platform == "win32":
                 self.file.close()  # where nothing open is renamed
-            move(self.partial, self.path)
+            move(whole, self.path)
+            self.partial.unlink(missing_ok=True)
             self.note.unlink()
             sync_folder(self.path.parent)
 
@@ -374,6 +377,11 @@ def _show(task: Task, lines: Lines, before: int, window: int, found: int, wanted
     task.update((lines.position - lines.begin) * share, int(done))
 
 
+def window_size(before: int) -> int:
+    """Most texts that are translated at a time after so many."""
+    return min(WINDOW_TEXTS, max(FIRST_TEXTS, before))
+
+
 def cut_windows(lines: Lines) -> Iterator[list[str]]:
     """As many lines as are translated at a time, or as there are; those before an error come before it.
 
@@ -388,7 +396,7 @@ def cut_windows(lines: Lines) -> Iterator[list[str]]:
             if line is not None:
                 window.append(line)
                 characters += len(line)
-            full = len(window) == min(WINDOW_TEXTS, max(FIRST_TEXTS, before)) or characters > 4 * WINDOW_TOKENS
+            full = len(window) == window_size(before) or characters > 4 * WINDOW_TOKENS
             if window and (line is None or full):
                 yield window
                 before += len(window)

@@ -12,7 +12,7 @@ from transduce import strict
 from transduce.config import SearchConfig
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
-from transduce.decoding.html import ENDINGS, read_html, translate_html, write_html
+from transduce.decoding.html import ENDINGS, read_html, translate_html
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
@@ -79,10 +79,14 @@ def run_job(job: Job) -> None:
     if job.out:
         refuse_existing(job.out)
     if is_html:
-        html = read_html(job.input)
-        write_html(job.out, translate_html(_load(job), html, options, strict.to_dict(config), common))
-        if job.out:
-            print(f"{job.out}: translated", file=sys.stderr)
+        html, translator, settings = read_html(job.input), _load(job), strict.to_dict(config)
+        if job.out is None:
+            sys.stdout.write(translate_html(translator, html, options, settings, common))
+            return
+        about = {"html": True, **_describe(job, translator, options, config, common)}
+        with closing(Output(job.out, about)) as output:
+            output.finish(translate_html(translator, html, options, settings, common, output))
+        print(f"{job.out}: translated", file=sys.stderr)
         return
     if job.input is None and job.out is None and sys.stdin.isatty():
         _converse(_load(job), options, config, common, job)

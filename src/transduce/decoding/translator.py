@@ -229,8 +229,11 @@ class Translator:
                         wanted.append(self.task(replace(request, text=piece)))
                 numbers[-1].append(tasks[key])
         found: list[list[Hypothesis]] = [[]] * len(wanted)
-        for count, (number, hypotheses) in enumerate(search(self.engine, wanted, config, self.pieces), 1):
-            found[number] = hypotheses
+        several = config.n_best > 1 and not config.sample
+        # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
+        wider = replace(config, n_best=config.beam) if several else config
+        for count, (number, hypotheses) in enumerate(search(self.engine, wanted, wider, self.pieces), 1):
+            found[number] = self._different(hypotheses)[: config.n_best] if several else hypotheses
             done(count, len(wanted))
         alternatives = self._describe(wanted, found, options)
         return [
@@ -244,6 +247,13 @@ class Translator:
             )
             for request, (pieces, layout), own in zip(window, laid_out, numbers)
         ]
+
+    def _different(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """Those that are different texts, in their order: of the same text in other subwords the first."""
+        first: dict[str, Hypothesis] = {}
+        for one in hypotheses:
+            first.setdefault(self.subwords["target"].decode(one.tokens), one)
+        return list(first.values())
 
     def lay_out(self, request: Request, options: Options, name: str) -> LaidOut:
         """The sentences of a text as they stand there, and what stands around them."""

@@ -15,8 +15,13 @@ S = TypeVar("S", bound=Settings)
 
 def resolve(config: S, file: str | None, flags: dict[str, Any]) -> S:
     """Lay a TOML file's differences over the settings, then the flags'."""
+    return strict.resolve(config, read_layers(file, flags))
+
+
+def read_layers(file: str | None, flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The differences to lay over settings, by where they come from: a TOML file, then the flags."""
     layers = {file: strict.read_toml(Path(file))} if file else {}
-    return strict.resolve(config, layers | {"command line": flags})
+    return layers | {"command line": flags}
 
 
 def check_positive(number: int | None, flag: str) -> None:

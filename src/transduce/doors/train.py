@@ -1,11 +1,18 @@
 """The arguments of `transduce train`."""
 
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from transduce import strict
 from transduce.config import Config
-from transduce.doors.arguments import check_positive, resolve
+from transduce.doors.arguments import check_positive, read_layers
 from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
+
+SIZES = {"source_tokens", "target_tokens", "parts", "sentences"}  # of batches
 
 
 def train(parser: Parser, argv: list[str]) -> int:
@@ -35,7 +42,11 @@ def train(parser: Parser, argv: list[str]) -> int:
     if given.start and given.encoder:
         raise UsageError("--from takes all of a model and --encoder-from its encoder alone; use one of them")
     start, encoder = (Path(path) if path else None for path in (given.start, given.encoder))
-    config = resolve(_starting_config(given.preset, start, encoder), given.config, flags)
+    layers = read_layers(given.config, flags)
+    light = start is not None and not given.preset and not _chooses_batches(layers) and _is_slow(start, given.device)
+    config = strict.resolve(_starting_config(given.preset, start, encoder, light), layers)
+    if light:
+        print(f"note: {_describe_light(config)}", file=sys.stderr)
 
     from transduce.training.run import Request, run_training
     from transduce.training.stopping import parse_duration
@@ -58,7 +69,22 @@ def train(parser: Parser, argv: list[str]) -> int:
     return outcome.exit_code
 
 
-def _starting_config(preset: str | None, start: Path | None, encoder: Path | None) -> Config:
+def _chooses_batches(layers: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the sizes of batches are among what was given; several processes share the model's own."""
+    batch = (layer.get("batch") for layer in layers.values())
+    return "RANK" in os.environ or any(SIZES & own.keys() for own in batch if isinstance(own, Mapping))
+
+
+def _is_slow(start: Path, device: str) -> bool:
+    """Whether a step on batches as a model was trained with takes long here."""
+    from transduce.model.device import choose_device
+    from transduce.model.saved import find_model, read_config
+    from transduce.training.hardware import steps_take_long
+
+    return steps_take_long(read_config(find_model(start)), choose_device(device))
+
+
+def _starting_config(preset: str | None, start: Path | None, encoder: Path | None, light: bool) -> Config:
     """The settings that others are laid over: a preset's, or those of the model to begin with, made for tuning it."""
     from transduce.presets import borrow_encoder, get, tune
 
@@ -71,4 +97,13 @@ def _starting_config(preset: str | None, start: Path | None, encoder: Path | Non
     if encoder:
         return borrow_encoder(config, read_config(find_model(encoder)))
     assert start
-    return tune(read_config(find_model(start)))
+    return tune(read_config(find_model(start)), light=light)
+
+
+def _describe_light(config: Config) -> str:
+    batch, training = config.batch, config.training
+    return (
+        f"on a CPU it is tuned with small batches, of {batch.source_tokens:,} + {batch.target_tokens:,} tokens, by "
+        f"{training.optimiser.capitalize()} at a rate of {training.peak_rate}; where batches are given, as by "
+        "--batch.source-tokens 25000 --batch.target-tokens 25000, all else is as on a GPU"
+    )

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -45,6 +45,8 @@ class Text:
     origin: str
     lines: list[str]
     references: list[str] | None = None
+    why: str | None = None
+    """why it is made up"""
 
 
 @dataclass(frozen=True)
@@ -65,24 +67,30 @@ def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most
         if not text.lines:
             raise DataError(f"{given}: has no line of 1 to {LONGEST} tokens to check with")
         return text
-    if (data := find_data(loaded)) is not None:
+    data = find_data(loaded)
+    if isinstance(data, DataSet):
         pairs = range(min(data.dev.pairs, 2 * most))
         lines, references = ([data.text("dev", side, pair) for pair in pairs] for side in ("source", "target"))
         text = _usable(loaded, Text(f"the dev set of {data.folder}", lines, references), most)
         if text.lines:
             return text
-    return _usable(loaded, Text("lines of random subwords", _draw_lines(loaded.subwords["source"], 2 * most)), most)
+        data = f"the dev set of {data.folder} has no sentence of 1 to {LONGEST} tokens"
+    drawn = _draw_lines(loaded.subwords["source"], 2 * most)
+    return _usable(loaded, Text("lines of random subwords", drawn, why=data), most)
 
 
-def find_data(loaded: Loaded) -> DataSet | None:
-    """The data set that a model was trained on, if it is there as it was and has a dev set."""
+def find_data(loaded: Loaded) -> DataSet | str:
+    """The data set that the model was trained on, if it is as it was and has a dev set; or what is wrong with it."""
     known = loaded.about.get("trained_on") or {}
+    if not isinstance(folder := known.get("folder"), str):
+        return "the model does not know what it was trained on"
     try:
-        data = DataSet.open(known["folder"])
-    except (KeyError, TypeError, OSError, TransduceError):
-        return None
-    same = data.manifest.get("fingerprint") == known.get("fingerprint")
-    return data if same and "dev" in data.splits and data.dev.pairs else None
+        data = DataSet.open(folder)
+    except (OSError, TransduceError):
+        return f"the data set it was trained on, {folder}, is not there"
+    if data.manifest.get("fingerprint") != known.get("fingerprint"):
+        return f"{folder} was prepared anew since the model was trained on it, and its dev set may be another"
+    return data if "dev" in data.splits and data.dev.pairs else f"{folder} has no dev set"
 
 
 def _usable(loaded: Loaded, text: Text, most: int) -> Text:
@@ -95,7 +103,7 @@ def _usable(loaded: Loaded, text: Text, most: int) -> Text:
         if any(map(str.isalnum, line)) and len(loaded.subwords["source"].encode(line)) < LONGEST
     ][:most]
     references = None if text.references is None else [text.references[number] for number in kept]
-    return Text(text.origin, [lines[number] for number in kept], references)
+    return replace(text, lines=[lines[number] for number in kept], references=references)
 
 
 def _draw_lines(subwords: Subwords, many: int) -> list[str]:
@@ -129,6 +137,8 @@ def check(
         longest = min(longest, translator.engine.config.max_positions)
     settings = {} if alike else {"alpha": 0.0, "max_tokens": longest, "extra_tokens": longest}
     found = [f"{len(text.lines):,} sentences ({text.origin}), translated by {runtime} and by transduce"]
+    if text.why:
+        found.append(f"{text.why}, so they are made up; --check FILE --reference FILE takes sentences of yours")
     good = True
     ours: list[str] = []
     theirs: list[str] = []

@@ -12,6 +12,7 @@ from transduce.interop.check import DIFFERENT, Check, choose_text, find_data, ju
 from transduce.model.saved import Loaded
 from transduce.progress import show_progress
 from transduce.scoring.texts import read_treebank
+from transduce.text.shards import DataSet
 from transduce.text.trees import Tree, TreeError, escape_word, from_sequence
 
 BEAM, WITH_BEAM = 4, 100  # the beam, and most sentences that are parsed with it: a large one takes long on a CPU
@@ -24,6 +25,8 @@ class Trees:
     origin: str
     lines: list[str]
     gold: list[Tree] | None = None
+    why: str | None = None
+    """why they are made up"""
 
 
 def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *, exact: bool) -> Check:
@@ -32,6 +35,8 @@ def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *,
     ours, theirs = Parser.load(loaded.folder, device="cpu", precision="float32"), Parser.load(folder, device="cpu")
     pair = (("old", ours), ("new", theirs))
     found = [f"{len(trees.lines):,} sentences ({trees.origin}), parsed by the new model and by the old one"]
+    if trees.why:
+        found.append(f"{trees.why}, so they are made up; --check TREES takes trees of yours")
     good = True
     for beam, lines in ((1, trees.lines), (min(BEAM, ours.search.beam), trees.lines[:WITH_BEAM])):
         expected, said = (_parse(parser, lines, beam, f"check {name}") for name, parser in pair)
@@ -52,7 +57,8 @@ def choose_trees(loaded: Loaded, given: Path | None, most: int) -> Trees:
         if not gold:
             raise DataError(f"{given}: has no trees to check with")
         return Trees(str(given), [" ".join(tree.words()) for tree in gold], gold)
-    if (data := find_data(loaded)) is not None:
+    data = find_data(loaded)
+    if isinstance(data, DataSet):
         symbols = Brackets.find(data.subwords["target"].pieces(range(len(data.subwords["target"])))).symbols
         gold = []
         for pair in range(min(data.dev.pairs, most)):
@@ -62,7 +68,7 @@ def choose_trees(loaded: Loaded, given: Path | None, most: int) -> Trees:
         if gold:
             return Trees(f"the dev set of {data.folder}", [" ".join(tree.words()) for tree in gold], gold)
     text = choose_text(loaded, None, None, most)
-    return Trees(text.origin, text.lines)
+    return Trees(text.origin, text.lines, why=text.why)
 
 
 def _parse(parser: Parser, lines: Sequence[str], beam: int, name: str) -> list[str]:

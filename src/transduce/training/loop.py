@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 import time
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -28,6 +29,9 @@ from transduce.training.stopping import Limits, Signals, describe_signal
 from transduce.training.validate import DevScores, Validator
 
 Scores = dict[str, Any]  # DevScores, as JSON has them
+# How oneDNN, which multiplies in bf16 on a CPU, says that there is no memory. Where it has run out of it while it
+# compiled a kernel, it says so of every later one in the same thread.
+_ONEDNN = re.compile(r"could not (create|execute) a (primitive|memory)(?! descriptor)")
 
 
 @dataclass
@@ -192,11 +196,17 @@ def _out_of_memory(error: BaseException | None) -> bool:
     if error is None:
         return False
     at_once = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-    return at_once or _out_of_memory(error.__context__)
+    return at_once or bool(_ONEDNN.search(str(error))) or _out_of_memory(error.__context__)
 
 
 def _refuse_to_halve(run: Run, parts: list[Batch], error: Exception) -> None:
-    if all(part.sentences <= 1 for part in parts):
+    single = all(part.sentences <= 1 for part in parts)
+    if single and _ONEDNN.search(str(error)):
+        raise TransduceError(
+            f"out of memory at step {run.state.step + 1:,}, and products in bf16 fail from then on ({error}); give the "
+            f"same command with --resume and --training.accumulate {2 * run.config.training.accumulate}"
+        ) from error
+    if single:
         longest = max(part.source_tokens + part.target_tokens for part in parts)
         raise TransduceError(
             f"out of memory on a single sentence pair of {longest:,} tokens at step {run.state.step + 1:,}; "
