@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from recipe import Arguments, Recipe, find_text, read_sgm, write_lines
 
@@ -12,7 +11,6 @@ from transduce.config import Config
 from transduce.errors import DataError
 from transduce.presets import modernise
 from transduce.text.subwords import SubwordsConfig
-from transduce.text.vary import VaryConfig
 
 DEV, TEST = "newstest2013", "newstest2014"
 Pair = tuple[Path, Path]
@@ -25,8 +23,6 @@ class Last:
     corpora: Mapping[str, float]
     """how often each of them is shown in an epoch"""
     config: Config
-    vary: VaryConfig = field(default_factory=VaryConfig)
-    """shares of their pairs that are also there in other forms"""
 
 
 @dataclass(frozen=True)
@@ -139,7 +135,7 @@ def learn(
 ) -> Path:
     """From files to a model; sentences of dev and test sets are kept out of the training set."""
 
-    def prepare(name: str, corpora: Mapping[str, float], **settings: Any) -> Path:
+    def prepare(name: str, corpora: Mapping[str, float], subwords: SubwordsConfig) -> Path:
         chosen = choose(list(train), corpora)
         return recipe.prepare(
             name,
@@ -150,11 +146,11 @@ def learn(
             dev_target=dev[1:],
             test_source=tuple(test[0] for test in tests),
             test_target=tuple(test[1] for test in tests),
-            **settings,
+            subwords=subwords,
         )
 
-    data = prepare("data", way.corpora, subwords=subwords)
+    data = prepare("data", way.corpora, subwords)
     if way.last is None:
         return recipe.train("run", data, way.config)
-    last = prepare("data-last", way.last.corpora, subwords=SubwordsConfig(reuse=data), vary=way.last.vary)
+    last = prepare("data-last", way.last.corpora, SubwordsConfig(reuse=data))
     return recipe.train("run-last", last, way.last.config, start=recipe.train("run", data, way.config))
