@@ -25,6 +25,7 @@ from transduce.model.saved import find_model, read_config, read_manifest
 from transduce.presets import PRESETS, modernise, tune
 from transduce.text.subwords import SubwordsConfig
 from transduce.training.averaging import average
+from transduce.training.warm import Start
 
 LANGUAGES = ("en", "de")
 # What is about software: no part of general text.
@@ -146,7 +147,7 @@ def main() -> None:
         for way, train in (("alone", ["docs-train"]), ("mixed", ["docs-train", "general-some"])):
             name = f"{kind}-{way}"
             data = prepare(recipe, f"data-{name}", texts, train, "docs-dev", subwords=subwords)
-            models[name] = recipe.train(name, data, tuned_config(base), start=base)
+            models[name] = recipe.train(name, data, tuned_config(base), Start(base))
         models[f"{kind}-half"] = mix(recipe, f"{kind}-half", [base, models[f"{kind}-alone"]])
     table: list[Found] = []
     for name, model in models.items():

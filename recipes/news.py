@@ -11,6 +11,7 @@ from transduce.config import Config
 from transduce.errors import DataError
 from transduce.presets import modernise
 from transduce.text.subwords import SubwordsConfig
+from transduce.training.warm import Start
 
 DEV, TEST = "newstest2013", "newstest2014"
 Pair = tuple[Path, Path]
@@ -153,4 +154,4 @@ def learn(
     if way.last is None:
         return recipe.train("run", data, way.config)
     last = prepare("data-last", way.last.corpora, SubwordsConfig(reuse=data))
-    return recipe.train("run-last", last, way.last.config, start=recipe.train("run", data, way.config))
+    return recipe.train("run-last", last, way.last.config, Start(recipe.train("run", data, way.config)))

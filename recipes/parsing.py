@@ -22,6 +22,7 @@ from transduce.model.saved import find_model, read_config
 from transduce.presets import PRESETS, borrow_encoder
 from transduce.text.inputs import PARSING
 from transduce.training.averaging import choose_checkpoints
+from transduce.training.warm import Start
 
 # How trees are written, and what more is learnt from: docs/log.md has what each brings.
 WRITING = {
@@ -67,9 +68,8 @@ def main() -> None:
         config = borrow_encoder(config, read_config(find_model(encoder)))
     means: list[Path] = []
     for seed in range(1, given.models + 1):
-        run = recipe.train(
-            f"run-{seed}", data, replace(config, training=replace(config.training, seed=seed)), encoder=encoder
-        )
+        own = replace(config, training=replace(config.training, seed=seed))
+        run = recipe.train(f"run-{seed}", data, own, Start(encoder, encoder=True) if encoder else None)
         means.append(recipe.average(f"mean-{seed}", run))
 
     def parse(name: str, models: Sequence[Path], gold: Path, **settings: bool) -> None:

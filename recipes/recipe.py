@@ -129,16 +129,13 @@ class Recipe:
         self.step(f"prepare {name}", work)
         return folder
 
-    def train(
-        self, name: str, data: Path, config: Config, start: Path | None = None, encoder: Path | None = None
-    ) -> Path:
+    def train(self, name: str, data: Path, config: Config, start: Start | None = None) -> Path:
         """Train a model, perhaps from another's weights or encoder; go on with it if it was begun."""
         run = self.out / name
-        first = Start(start) if start else Start(encoder, encoder=True) if encoder else None
         config = strict.apply(config, self.changes, "--set")
 
         def work() -> Found:
-            outcome = run_training(Request(data=data, out=run, config=config, resume=True, start=first))
+            outcome = run_training(Request(data=data, out=run, config=config, resume=True, start=start))
             for title, text in outcome.summary:
                 print(f"{title}: {text}", file=sys.stderr)
             if outcome.exit_code:

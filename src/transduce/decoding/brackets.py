@@ -5,7 +5,8 @@ end. A token may be said if all of that still fits behind it. So no line ever co
 none is cut. Where words are said behind their tags, nothing but the sentence's next word may follow a tag.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,8 +16,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from transduce.errors import DataError
+from transduce.text.shards import DataSet
 from transduce.text.subwords import END, SPACE, UNKNOWN
-from transduce.text.trees import CLOSE, OPEN, WORD, say_word
+from transduce.text.trees import CLOSE, OPEN, WORD, Tree, TreeError, escape_word, from_sequence, say_word
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,16 @@ class Brackets:
 def find_brackets(pieces: tuple[str, ...]) -> Brackets:
     """The brackets of a vocabulary, the same object each time."""
     return Brackets.find(pieces)
+
+
+def trees_of(data: DataSet, split: str, most: int) -> Iterator[tuple[int, Tree]]:
+    """The trees of a data set, each with its pair's number; one with a label that no training tree has is left out."""
+    target, held = data.subwords["target"], data.splits[split]
+    symbols = find_brackets(tuple(target.pieces(range(len(target))))).symbols
+    for pair in range(min(held.pairs, most)):
+        words = [escape_word(word) for word in data.text(split, "source", pair).split()]
+        with suppress(TreeError):
+            yield pair, from_sequence([symbols[token] for token in held.tokens("target", pair)[:-1]], words)
 
 
 class OpenTrees:

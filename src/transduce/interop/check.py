@@ -40,7 +40,7 @@ Translate = Callable[[Sequence[str], int, int | None], list[Said]]
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences to check with, where they come from, and their translations by people if there are any."""
+    """Sentences to check with, where they come from, and their translations by people, or trees, if there are any."""
 
     origin: str
     lines: list[str]

@@ -1,32 +1,18 @@
 """Whether an exported parser finds the trees that ours finds."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.decoding.brackets import Brackets
+from transduce.decoding.brackets import trees_of
 from transduce.decoding.parser import Parser
 from transduce.errors import DataError
-from transduce.interop.check import DIFFERENT, Check, choose_text, find_data, judge
+from transduce.interop.check import DIFFERENT, Check, Text, choose_text, find_data, judge
 from transduce.model.saved import Loaded
 from transduce.progress import show_progress
 from transduce.scoring.texts import read_treebank
 from transduce.text.shards import DataSet
-from transduce.text.trees import Tree, TreeError, escape_word, from_sequence
 
 BEAM, WITH_BEAM = 4, 100  # the beam, and most sentences that are parsed with it: a large one takes long on a CPU
-
-
-@dataclass(frozen=True)
-class Trees:
-    """Sentences in words to check with, where they come from, and their trees if there are any."""
-
-    origin: str
-    lines: list[str]
-    gold: list[Tree] | None = None
-    why: str | None = None
-    """why they are made up"""
 
 
 def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *, exact: bool) -> Check:
@@ -45,30 +31,23 @@ def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *,
         found.append(f"{name}: {same:,} of {len(lines):,} the same")
         good = good and (len(lines) - same <= len(lines) // DIFFERENT or not exact)
         if beam == 1 and not exact:
-            line, good = judge(expected, said, None if trees.gold is None else list(map(str, trees.gold)), "parseval")
+            line, good = judge(expected, said, trees.references, "parseval")
             found.append(line)
     return Check(tuple(found), good)
 
 
-def choose_trees(loaded: Loaded, given: Path | None, most: int) -> Trees:
+def choose_trees(loaded: Loaded, given: Path | None, most: int) -> Text:
     """The trees of a file, or else of the dev set that the model was validated on, or else words of random subwords."""
+    data = find_data(loaded)
     if given:
-        gold = [tree for _, tree in read_treebank(given)][:most]
+        origin, gold = str(given), [tree for _, tree in read_treebank(given)][:most]
         if not gold:
             raise DataError(f"{given}: has no trees to check with")
-        return Trees(str(given), [" ".join(tree.words()) for tree in gold], gold)
-    data = find_data(loaded)
-    if isinstance(data, DataSet):
-        symbols = Brackets.find(data.subwords["target"].pieces(range(len(data.subwords["target"])))).symbols
-        gold = []
-        for pair in range(min(data.dev.pairs, most)):
-            words = [escape_word(word) for word in data.text("dev", "source", pair).split()]
-            with suppress(TreeError):  # a label that no training tree has
-                gold.append(from_sequence([symbols[token] for token in data.dev.tokens("target", pair)[:-1]], words))
-        if gold:
-            return Trees(f"the dev set of {data.folder}", [" ".join(tree.words()) for tree in gold], gold)
-    text = choose_text(loaded, None, None, most)
-    return Trees(text.origin, text.lines, why=text.why)
+    elif isinstance(data, DataSet) and (held := [tree for _, tree in trees_of(data, "dev", most)]):
+        origin, gold = f"the dev set of {data.folder}", held
+    else:
+        return choose_text(loaded, None, None, most)
+    return Text(origin, [" ".join(tree.words()) for tree in gold], list(map(str, gold)))
 
 
 def _parse(parser: Parser, lines: Sequence[str], beam: int, name: str) -> list[str]:

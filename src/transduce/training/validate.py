@@ -1,14 +1,14 @@
 """Validation: the loss on the dev set, smoothed and plain, and the BLEU of greedy translations, or the F1 of trees."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from transduce.config import BatchConfig, Config
-from transduce.decoding.brackets import Brackets
+from transduce.decoding.brackets import find_brackets, trees_of
 from transduce.decoding.engine import Engine, TorchEngine
 from transduce.decoding.search import Task, greedy_all
 from transduce.kernels.products import compute_dtype
@@ -18,7 +18,7 @@ from transduce.scoring.bleu import corpus_bleu
 from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.text.batches import Batches
 from transduce.text.shards import SIDES, DataSet, Split
-from transduce.text.trees import Tree, TreeError, escape_word, from_sequence
+from transduce.text.trees import Tree, from_sequence
 from transduce.training.loss import Objective
 
 LOGITS = 1 << 27  # logits that may be in memory at once
@@ -85,17 +85,14 @@ class Validator:
         """The labelled F1 of the greedy trees; where tags are not in the data set, words tell what is punctuation."""
         data, held = self.data, self.data.splits[split]
         pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
-        brackets = Brackets.find(pieces)
-        symbols = brackets.symbols
+        brackets = find_brackets(tuple(pieces))
         gold: list[Tree] = []
         tasks: list[Task] = []
-        for pair in range(min(held.pairs, self.config.training.bleu_sentences)):
-            words = [escape_word(word) for word in data.text(split, "source", pair).split()]
-            with suppress(TreeError):  # a label that no training tree has
-                gold.append(from_sequence([symbols[token] for token in held.tokens("target", pair)[:-1]], words))
-                tasks.append(Task(held.tokens("source", pair), words=brackets.find_words(words)))
+        for pair, tree in trees_of(data, split, self.config.training.bleu_sentences):
+            gold.append(tree)
+            tasks.append(Task(held.tokens("source", pair), words=brackets.find_words(tree.words())))
         counts = [
-            count_brackets(from_sequence([symbols[token] for token in found], tree.words()), tree)
+            count_brackets(from_sequence([brackets.symbols[token] for token in found], tree.words()), tree)
             for found, tree in zip(self._search(model, tasks, pieces), gold)
         ]
         return replace(scores, f1=Parseval().compute("f1", np.sum(counts, axis=0).tolist()) if counts else 0.0)
