@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from triton.runtime import interpreter
 
 from transduce.config import ModelConfig
 from transduce.model import layers, transformer
@@ -175,3 +176,29 @@ def test_gradients_with_dropout_are_those_of_the_loss(norm: str):
                 torch.manual_seed(7)
                 losses.append(float(objective.measure(batch)[0]) / batch.target_tokens)
     assert (losses[0] - losses[1]) / 2e-3 == pytest.approx(size, rel=0.01)
+
+
+def test_kernels_are_launched_on_the_gpu_that_their_tensors_are_on(monkeypatch: pytest.MonkeyPatch):
+    """Triton takes the current one; in a backward pass torch sees to that."""
+    chosen: list[Tensor] = []
+    launched: set[str] = set()
+    launch = interpreter.GridExecutor.__call__
+
+    @contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        chosen.append(tensor)
+        yield
+        chosen.pop()
+
+    def check(self: interpreter.GridExecutor, *args: object, **kwargs: object) -> None:
+        assert chosen
+        launched.add(self.fn.__module__ + self.fn.__name__)
+        launch(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", check)
+    model = Transformer(replace(SMALL, positions="sinusoidal"))
+    with our_kernels():
+        for agreement in (0.0, 1.0):
+            Objective(model, 0.1, (20, 20), agreement).measure(make_batch([(3, 5), (9, 1)]))
+    assert len(launched) == 5  # of embeddings, attention, sums with norms, and both losses
