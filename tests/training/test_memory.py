@@ -14,6 +14,7 @@ from transduce.text.shards import DataSet
 from transduce.training.loss import Objective
 
 ERRORS = {
+    "graph": lambda: RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' for more."),
     "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     "cpu": lambda: RuntimeError(
         "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 GB."

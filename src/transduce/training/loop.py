@@ -191,7 +191,9 @@ def _out_of_memory(error: BaseException | None) -> bool:
     """Whether that was it, or what led to it: an end of capturing has its own error."""
     if error is None:
         return False
-    at_once = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    # What torch does not ask for itself, such as the graph of a captured step, has an error of another kind.
+    known = ("DefaultCPUAllocator", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    at_once = isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in known)
     return at_once or _out_of_memory(error.__context__)
 
 
