@@ -1,6 +1,10 @@
 """The kernels of a decoding step equal plain torch: interpreted by Triton, or on a GPU with TRITON_INTERPRET=0."""
 
+import gc
 import os
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ from transduce.decoding.brackets import Brackets
 from transduce.decoding.engine import TorchEngine
 from transduce.decoding.gpu import GraphEngine, GraphLines
 from transduce.decoding.search import Task, search_all
+from transduce.kernels import beams as choice
 from transduce.kernels import decode
 from transduce.model.layers import DecoderLayer
 from transduce.model.transformer import Transformer
@@ -280,6 +285,77 @@ def test_room_that_was_not_used_for_longest_is_forgotten():
     large = engine.open(4, 3, 1, 1)  # alone it is more than may be kept, and is kept
     large.close()
     assert engine.open(4, 3, 1, 1) is large
+
+
+def test_nothing_is_left_of_an_engine_that_nobody_uses(monkeypatch: pytest.MonkeyPatch):
+    """Neither weights nor keys and values wait for Python's collector, which does not know how large they are."""
+
+    def capture(lines: GraphLines, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        result = work()  # what was recorded knows where its numbers are, not who has made them
+        return lambda: result
+
+    monkeypatch.setattr(GraphLines, "_capture", capture)
+    engine = GraphEngine(tiny())
+    gc.collect()
+    gc.disable()
+    try:
+        lines = engine.open(2, 2, 10, 10)
+        lines.beams_for(SearchConfig(beam=2))
+        lines.admit([0, 1], [sentence(5), sentence(3)])
+        lines.advance(np.arange(2), np.array([[4, 5], [6, 7]]), np.zeros((2, 2), np.int64))
+        held = [weakref.ref(part) for part in (engine.model.embedding.weight, lines.memory[0][0], lines.own[0][0])]
+        lines.close()
+        del lines
+        assert all(part() is not None for part in held)
+        del engine
+        assert all(part() is None for part in held)
+    finally:
+        gc.enable()
+
+
+def test_room_that_is_kept_is_forgotten_where_memory_does_not_suffice(monkeypatch: pytest.MonkeyPatch):
+    engine = GraphEngine(tiny())
+    engine.open(1, 1, 1, 1).close()
+    zeros = torch.zeros
+    full = True
+
+    def take(*shape: Any, **how: Any) -> Tensor:
+        if full or engine._idle:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return zeros(*shape, **how)
+
+    monkeypatch.setattr(torch, "zeros", take)
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.open(1, 2, 1, 1)
+    full = False
+    lines = engine.open(1, 2, 1, 1)
+    lines.close()
+    assert engine.open(1, 2, 1, 1) is lines
+    lines.close()
+    engine.open(1, 3, 1, 1).close()
+    assert engine.open(1, 2, 1, 1) is not lines
+
+
+def test_the_best_are_found_on_the_gpu_of_the_logits(monkeypatch: pytest.MonkeyPatch):
+    """Triton launches on the current one."""
+    chosen: list[Tensor] = []
+    best = choice.best
+
+    @contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        chosen.append(tensor)
+        yield
+        chosen.pop()
+
+    def check(logits: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+        assert chosen == [logits]
+        return best(logits, *args)
+
+    lines = GraphEngine(tiny()).open(1, 1, 1, 1)
+    logits = random(2, 11)
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(choice, "best", check)
+    assert torch.equal(lines.best(logits, 1)[1], logits.argmax(-1, keepdim=True).int())
 
 
 def test_models_that_graphs_cannot_hold_are_refused():
