@@ -130,6 +130,17 @@ def test_attention_to_the_source(beam: int, d_k: int, d_v: int, kind: torch.dtyp
     assert torch.equal(found[beam : 2 * beam], torch.zeros_like(found[beam : 2 * beam]))
 
 
+@pytest.mark.parametrize("width", [(64, 64), (512, 64), (256, 256), (500, 512)])
+@pytest.mark.parametrize("beam", [1, 4, 16, 21])
+def test_what_a_program_holds_fits_into_a_small_gpu(beam: int, width: tuple[int, int]):
+    """Keys, values, queries and sums; heads that are not wide are read as many at a time as ever."""
+    keys, values = (torch.empty(1, 1, beam, 1, size, dtype=torch.bfloat16, device=DEVICE) for size in width)
+    block = decode._launch(keys, values, beam, 64)["block"]
+    assert block in (16, 32, 64)
+    assert block == 64 or max(width) > 256
+    assert (block + (16 if beam <= 16 else 32)) * 2 * 2 * max(width) <= 96 * 1024
+
+
 @pytest.mark.parametrize("beam", [1, 3, 4])
 def test_a_line_inherits_the_ancestors_of_its_parent(beam: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(decode, "STEPS", 4)  # so that several programs share a slot
@@ -361,5 +372,7 @@ def test_the_best_are_found_on_the_gpu_of_the_logits(monkeypatch: pytest.MonkeyP
 def test_models_that_graphs_cannot_hold_are_refused():
     """Their attention is plain torch's, which looks at lengths in the middle of a step."""
     assert GraphEngine.supports(ModelConfig())
+    assert GraphEngine.supports(ModelConfig(heads=1))
+    assert not GraphEngine.supports(ModelConfig(heads=1, d_model=1024))
     assert not GraphEngine.supports(ModelConfig(attention="additive"))
     assert not GraphEngine.supports(ModelConfig(biases=True))

@@ -132,7 +132,7 @@ def test_a_recording_that_fails_leaves_all_as_it_was(gpus: Gpus, recorder: Recor
 
 
 def test_threads_record_one_after_the_other(recorder: Recorder):
-    """Those of two models on one GPU would spoil each other's recordings, and one would let the collector loose on the other's."""
+    """Those of two models on one GPU would spoil each other's recordings."""
 
     def record(number: int) -> None:
         with recording(GRAPH, FIRST):

@@ -57,7 +57,8 @@ class GraphEngine:
     @staticmethod
     def supports(config: ModelConfig) -> bool:
         """Whether models of this kind can be decoded here."""
-        return config.attention != "additive" and not config.biases
+        known = config.attention != "additive" and not config.biases
+        return known and max(config.head_widths()) <= decode.WIDEST
 
     def open(self, slots: int, beam: int, source: int, target: int) -> "GraphLines":
         """Room that was used before, or new room; a little more than was asked for."""
