@@ -128,9 +128,10 @@ def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-            run.live.say(f"out of memory at step {step:,}: steps are captured no more, for in pieces they may fit")
-            run.captured = None
-            _forget(run)
+        # The error knew all that the step had made.
+        run.live.say(f"out of memory at step {step:,}: steps are captured no more, for in pieces they may fit")
+        run.captured = None
+        _forget(run)
     targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
     sums = processes.add(backward(run, batch, targets))
     norm = optimiser.update(rate, sums[0])
