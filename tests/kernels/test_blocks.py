@@ -1,21 +1,28 @@
 """Whole models by our own kernels: the loss and all gradients are those of the plain path."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from triton.runtime import interpreter
 
-from transduce.config import ModelConfig
+from transduce.config import ModelConfig, TrainingConfig
 from transduce.model import layers, transformer
 from transduce.model.transformer import Transformer
 from transduce.text.batches import START, Batch
 from transduce.text.subwords import BEGIN
 from transduce.training import loss
+from transduce.training.captured import CapturedStep
 from transduce.training.loss import Objective
+from transduce.training.optimiser import MovingAverage, Optimiser
 
 SMALL = ModelConfig(vocabulary=40, layers=1, d_model=32, d_ff=48, heads=2, dropout=0.0)
 KINDS = {
@@ -175,3 +182,95 @@ def test_gradients_with_dropout_are_those_of_the_loss(norm: str):
                 torch.manual_seed(7)
                 losses.append(float(objective.measure(batch)[0]) / batch.target_tokens)
     assert (losses[0] - losses[1]) / 2e-3 == pytest.approx(size, rel=0.01)
+
+
+def test_kernels_are_launched_on_the_gpu_that_their_tensors_are_on(monkeypatch: pytest.MonkeyPatch):
+    """Triton takes the current one; in a backward pass torch sees to that."""
+    chosen: list[Tensor] = []
+    launched: set[str] = set()
+    launch = interpreter.GridExecutor.__call__
+
+    @contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        chosen.append(tensor)
+        yield
+        chosen.pop()
+
+    def check(self: interpreter.GridExecutor, *args: object, **kwargs: object) -> None:
+        assert chosen
+        launched.add(self.fn.__module__ + self.fn.__name__)
+        launch(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", check)
+    model = Transformer(replace(SMALL, positions="sinusoidal"))
+    with our_kernels():
+        for agreement in (0.0, 1.0):
+            Objective(model, 0.1, (20, 20), agreement).measure(make_batch([(3, 5), (9, 1)]))
+    assert len(launched) == 5  # of embeddings, attention, sums with norms, and both losses
+
+
+class Outside(TorchDispatchMode):
+    """Finds the memory that what runs inside uses and has not taken itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken: set[int] = set()
+        self.found: dict[int, StorageWeakRef] = {}
+
+    def look(self, *values: object) -> None:
+        """At what an operation is given."""
+        for storage in storages(values):
+            if storage.data_ptr() not in self.taken:
+                self.found.setdefault(storage.data_ptr(), StorageWeakRef(storage))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.look(args, kwargs)
+        known = {storage.data_ptr() for storage in storages((args, kwargs))}
+        result = func(*args, **(kwargs or {}))
+        self.taken |= {storage.data_ptr() for storage in storages(result)} - known
+        return result
+
+
+def storages(values: object) -> list[torch.UntypedStorage]:
+    found = (value.untyped_storage() for value in tree_leaves(values) if isinstance(value, Tensor))
+    return [storage for storage in found if storage.nbytes()]
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        (replace(SMALL, dropout=0.1, attention_dropout=0.1), TrainingConfig()),
+        (replace(SMALL, norm="pre", positions="rotary"), TrainingConfig(optimiser="muon", encoder_rate=0.5, clip=1.0)),
+        (replace(SMALL, positions="learned", max_positions=32, tie="none", activation="gelu"), TrainingConfig()),
+    ],
+    ids=["paper", "Muon", "learned"],
+)
+def test_what_a_captured_step_uses_stays_where_it_is(
+    model: ModelConfig, training: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+):
+    """A graph knows addresses: whatever else is done with the model, nothing there may be let go of or move."""
+    trained = Transformer(model)
+    objective = Objective(trained, 0.1, (20, 20))
+    step = CapturedStep(objective, Optimiser(trained, training), nullcontext())
+    outside = Outside()
+    launch = interpreter.GridExecutor.__call__
+
+    def watch(self: interpreter.GridExecutor, *args: object, **kwargs: object) -> None:
+        outside.look(args, kwargs)
+        launch(self, *args, **kwargs)
+
+    with our_kernels():
+        step._place(make_batch([(3, 5), (9, 1)]).tile())
+        step._compute()  # the first one takes what is kept
+        with monkeypatch.context() as patch, outside:
+            patch.setattr(interpreter.GridExecutor, "__call__", watch)
+            step._compute()
+        trained._table(300)  # as longer sentences need it
+        MovingAverage(trained, 0.9).update(trained, 1)
+        with torch.inference_mode():
+            Objective(trained.eval(), 0.1).measure(make_batch([(4, 2)]))
+        trained.train()
+        kept = {storage.data_ptr() for weight in trained.parameters() for storage in storages(weight)}
+        assert outside.found.keys() >= kept
+        assert not [place for place, storage in outside.found.items() if storage.expired()]

@@ -1,6 +1,10 @@
 """The kernels of a decoding step equal plain torch: interpreted by Triton, or on a GPU with TRITON_INTERPRET=0."""
 
+import gc
 import os
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ from transduce.decoding.brackets import Brackets
 from transduce.decoding.engine import TorchEngine
 from transduce.decoding.gpu import GraphEngine, GraphLines
 from transduce.decoding.search import Task, search_all
+from transduce.kernels import beams as choice
 from transduce.kernels import decode
 from transduce.model.layers import DecoderLayer
 from transduce.model.transformer import Transformer
@@ -123,6 +128,17 @@ def test_attention_to_the_source(beam: int, d_k: int, d_v: int, kind: torch.dtyp
     expected = decode.plain_attend_source(query, keys[:5], values[:5], lengths, 0.4)
     assert_near(found, expected)
     assert torch.equal(found[beam : 2 * beam], torch.zeros_like(found[beam : 2 * beam]))
+
+
+@pytest.mark.parametrize("width", [(64, 64), (512, 64), (256, 256), (500, 512)])
+@pytest.mark.parametrize("beam", [1, 4, 16, 21])
+def test_what_a_program_holds_fits_into_a_small_gpu(beam: int, width: tuple[int, int]):
+    """Keys, values, queries and sums; heads that are not wide are read as many at a time as ever."""
+    keys, values = (torch.empty(1, 1, beam, 1, size, dtype=torch.bfloat16, device=DEVICE) for size in width)
+    block = decode._launch(keys, values, beam, 64)["block"]
+    assert block in (16, 32, 64)
+    assert block == 64 or max(width) > 256
+    assert (block + (16 if beam <= 16 else 32)) * 2 * 2 * max(width) <= 96 * 1024
 
 
 @pytest.mark.parametrize("beam", [1, 3, 4])
@@ -282,8 +298,81 @@ def test_room_that_was_not_used_for_longest_is_forgotten():
     assert engine.open(4, 3, 1, 1) is large
 
 
+def test_nothing_is_left_of_an_engine_that_nobody_uses(monkeypatch: pytest.MonkeyPatch):
+    """Neither weights nor keys and values wait for Python's collector, which does not know how large they are."""
+
+    def capture(lines: GraphLines, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        result = work()  # what was recorded knows where its numbers are, not who has made them
+        return lambda: result
+
+    monkeypatch.setattr(GraphLines, "_capture", capture)
+    engine = GraphEngine(tiny())
+    gc.collect()
+    gc.disable()
+    try:
+        lines = engine.open(2, 2, 10, 10)
+        lines.beams_for(SearchConfig(beam=2))
+        lines.admit([0, 1], [sentence(5), sentence(3)])
+        lines.advance(np.arange(2), np.array([[4, 5], [6, 7]]), np.zeros((2, 2), np.int64))
+        held = [weakref.ref(part) for part in (engine.model.embedding.weight, lines.memory[0][0], lines.own[0][0])]
+        lines.close()
+        del lines
+        assert all(part() is not None for part in held)
+        del engine
+        assert all(part() is None for part in held)
+    finally:
+        gc.enable()
+
+
+def test_room_that_is_kept_is_forgotten_where_memory_does_not_suffice(monkeypatch: pytest.MonkeyPatch):
+    engine = GraphEngine(tiny())
+    engine.open(1, 1, 1, 1).close()
+    zeros = torch.zeros
+    full = True
+
+    def take(*shape: Any, **how: Any) -> Tensor:
+        if full or engine._idle:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return zeros(*shape, **how)
+
+    monkeypatch.setattr(torch, "zeros", take)
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.open(1, 2, 1, 1)
+    full = False
+    lines = engine.open(1, 2, 1, 1)
+    lines.close()
+    assert engine.open(1, 2, 1, 1) is lines
+    lines.close()
+    engine.open(1, 3, 1, 1).close()
+    assert engine.open(1, 2, 1, 1) is not lines
+
+
+def test_the_best_are_found_on_the_gpu_of_the_logits(monkeypatch: pytest.MonkeyPatch):
+    """Triton launches on the current one."""
+    chosen: list[Tensor] = []
+    best = choice.best
+
+    @contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        chosen.append(tensor)
+        yield
+        chosen.pop()
+
+    def check(logits: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+        assert chosen == [logits]
+        return best(logits, *args)
+
+    lines = GraphEngine(tiny()).open(1, 1, 1, 1)
+    logits = random(2, 11)
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(choice, "best", check)
+    assert torch.equal(lines.best(logits, 1)[1], logits.argmax(-1, keepdim=True).int())
+
+
 def test_models_that_graphs_cannot_hold_are_refused():
     """Their attention is plain torch's, which looks at lengths in the middle of a step."""
     assert GraphEngine.supports(ModelConfig())
+    assert GraphEngine.supports(ModelConfig(heads=1))
+    assert not GraphEngine.supports(ModelConfig(heads=1, d_model=1024))
     assert not GraphEngine.supports(ModelConfig(attention="additive"))
     assert not GraphEngine.supports(ModelConfig(biases=True))

@@ -231,3 +231,9 @@ def test_weights_are_rounded_at_once_and_anew_each_time():
     with rounding:
         assert rounded(one, torch.bfloat16) is first
         assert torch.equal(first, one.bfloat16())
+
+
+def test_where_products_are_exact_nothing_is_rounded():
+    weight = torch.randn(3, 4)
+    with Rounding([weight], torch.float32):
+        assert rounded(weight, torch.float32) is weight

@@ -1,5 +1,6 @@
 """Out of memory: a batch is computed in smaller pieces, with the same result."""
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from runs import FLAGS, SHORT, Forks, checkpoints, command, metrics, train
 from transduce.config import BatchConfig
 from transduce.text.batches import Batch, Batches
 from transduce.text.shards import DataSet
+from transduce.training import run
 from transduce.training.loss import Objective
+from transduce.training.validate import Validator
 
 ERRORS = {
+    "graph": lambda: RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' for more."),
     "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     "cpu": lambda: RuntimeError(
         "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 GB."
@@ -90,6 +94,31 @@ def test_the_gradient_is_that_of_the_whole_batch(tmp_path: Path, data: Path, mon
     for one, other in zip(whole, halved, strict=True):
         for name in ("loss", "plain", *(["norm"] if one["kind"] == "train" else [])):
             assert one[name] == pytest.approx(other[name], rel=2e-5)
+
+
+def test_a_captured_step_that_does_not_fit_is_taken_in_pieces(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing that it had made is left when memory is given back."""
+    made: list[weakref.ref[torch.Tensor]] = []
+
+    def step(*_: object) -> None:
+        rows = torch.zeros(8)
+        made.append(weakref.ref(rows))
+        raise ERRORS["cuda"]()
+
+    def forget(self: Validator) -> None:
+        assert made[0]() is None
+
+    flags = [*SHORT, "--training.steps", "1"]
+    assert train(data, tmp_path / "plain", *flags) == 0
+    monkeypatch.setattr(run, "captures", lambda *_: True)
+    monkeypatch.setattr(run, "CapturedStep", lambda *_: step)
+    monkeypatch.setattr(Validator, "forget", forget)
+    assert train(data, tmp_path / "captured", *flags) == 0
+    assert len(made) == 1
+    same = [(checkpoints(tmp_path / name)[1] / "model.safetensors").read_bytes() for name in ("plain", "captured")]
+    assert same[0] == same[1]
 
 
 @pytest.mark.parametrize("failing", [2, 4])

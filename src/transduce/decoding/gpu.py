@@ -6,8 +6,9 @@ somebody asks which sentences are done. Shapes are rounded up and what was captu
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from transduce.decoding.engine import Logits
 from transduce.kernels import beams as choice
 from transduce.kernels import decode
 from transduce.model.attention import MultiHeadAttention
-from transduce.model.device import recording
+from transduce.model.device import beside, recording
 from transduce.model.layers import DecoderLayer, FeedForward, Residual
 from transduce.model.positions import rotate, rotations, sinusoids
 from transduce.model.transformer import Transformer
@@ -36,6 +37,7 @@ SHARE = 0.2  # of the free memory may be keys and values in use, and as much aga
 
 Key = tuple[int, int, int, int]
 Pair = tuple[Tensor, Tensor]
+Made = TypeVar("Made")
 
 
 class GraphEngine:
@@ -55,7 +57,8 @@ class GraphEngine:
     @staticmethod
     def supports(config: ModelConfig) -> bool:
         """Whether models of this kind can be decoded here."""
-        return config.attention != "additive" and not config.biases
+        known = config.attention != "additive" and not config.biases
+        return known and max(config.head_widths()) <= decode.WIDEST
 
     def open(self, slots: int, beam: int, source: int, target: int) -> "GraphLines":
         """Room that was used before, or new room; a little more than was asked for."""
@@ -71,7 +74,18 @@ class GraphEngine:
             for place, lines in enumerate(self._idle):
                 if lines.key == key:
                     return self._idle.pop(place)
-        return GraphLines(self, key)
+        return self.find_memory(lambda: GraphLines(self, key))
+
+    def find_memory(self, work: Callable[[], Made]) -> Made:
+        """Do what takes memory; if there is not enough, once more without the room that is kept for the next time."""
+        try:
+            return work()
+        except torch.OutOfMemoryError:
+            with self._lock:
+                if not self._idle:
+                    raise
+                self._idle.clear()
+        return work()
 
     def put_back(self, lines: "GraphLines") -> None:
         """Keep room for the next time, for what was captured took long; what was not used for longest is forgotten."""
@@ -107,14 +121,15 @@ class GraphLines(Logits):
     knows_trees = True
 
     def __init__(self, engine: GraphEngine, key: Key):
-        self.engine, self.key = engine, key
+        self.key, self.model, self.config, self.device = key, engine.model, engine.config, engine.device
+        self._engine = weakref.ref(engine)  # which keeps this room: so that both are gone when nobody uses it any more
         self.slots, self.beam, self.source, self.target = key
         self.tokens_kept = self.slots * (self.source + self.beam * self.target)
-        model, config = engine.model, engine.config
+        model, config, device = self.model, self.config, self.device
         d_k, d_v = config.head_widths()
 
         def zeros(*shape: int, kind: torch.dtype | None = None) -> Tensor:
-            return torch.zeros(shape, dtype=kind or model.embedding.weight.dtype, device=engine.device)
+            return torch.zeros(shape, dtype=kind or model.embedding.weight.dtype, device=device)
 
         layers = range(len(model.decoder))
         # One slot more, for what lies behind the last sentence of a row that was rounded up.
@@ -124,7 +139,7 @@ class GraphLines(Logits):
         self.own = [(zeros(*own, d_k), zeros(*own, d_v)) for _ in layers]
         self.lengths = zeros(self.slots, kind=torch.int64)
         self.ancestry: Int[Tensor, "slots beam target"] = zeros(self.slots, self.beam, self.target, kind=torch.int32)
-        steps = torch.arange(self.target, device=engine.device)
+        steps = torch.arange(self.target, device=device)
         self.places = self.turns = None
         match config.positions:
             case "sinusoidal":
@@ -137,7 +152,7 @@ class GraphLines(Logits):
         self.parents = zeros(self.slots, self.beam, kind=torch.int64)
         self.at = zeros(self.slots, kind=torch.int64)
         self.moves = zeros(self.slots, kind=torch.int64)
-        self._pool = torch.cuda.graph_pool_handle() if engine.device.type == "cuda" else None
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._encoders: dict[int, _Encoder] = {}
         self._advance: Callable[[], Tensor] | None = None
         self._runs: _Run | None = None
@@ -165,13 +180,13 @@ class GraphLines(Logits):
         statics = encoder.row, encoder.offsets, encoder.tiles, encoder.places
         for static, new in zip(statics, (row, offsets, tiles, places)):
             static.copy_(torch.from_numpy(new))
-        index = torch.tensor(list(slots), device=self.engine.device)
+        index = torch.tensor(list(slots), device=self.device)
         self.lengths[index] = torch.from_numpy(lengths).to(index.device)
         self.at[index] = 0
         encoder.encode()
 
     def _capture_encoder(self, room: int) -> _Encoder:
-        model, device = self.engine.model, self.engine.device
+        model, device = self.model, self.device
         source, caches = self.source, self.memory  # not this object itself: it would hold its memory for ever
         row = torch.zeros(room, dtype=torch.int32, device=device)
         offsets = torch.zeros(self.slots + 1, dtype=torch.int32, device=device)
@@ -217,7 +232,8 @@ class GraphLines(Logits):
         normaliser: Float[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
         """The k largest log-probabilities of each row and their tokens."""
-        return choice.best(logits, k, normaliser)
+        with torch.cuda.device_of(logits):  # on which our own kernels are launched
+            return choice.best(logits, k, normaliser)
 
     @torch.inference_mode()
     def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, OpenTrees | None]:
@@ -228,9 +244,9 @@ class GraphLines(Logits):
         return self._runs.beams, self._runs.trees
 
     def _prepare(self, config: SearchConfig, brackets: Brackets | None) -> "_Run":
-        beams = Beams(self.slots, self.target, config, self.engine.device, config.min_tokens)
-        trees = OpenTrees(brackets, self.slots, self.beam, self.target, self.engine.device) if brackets else None
-        k = min(beams.candidates, self.engine.config.vocabulary)
+        beams = Beams(self.slots, self.target, config, self.device, config.min_tokens)
+        trees = OpenTrees(brackets, self.slots, self.beam, self.target, self.device) if brackets else None
+        k = min(beams.candidates, self.config.vocabulary)
 
         def step() -> Tensor:
             logits = self._forward(beams.next, beams.parents, beams.length.clamp(max=self.target - 1))
@@ -265,22 +281,20 @@ class GraphLines(Logits):
 
     def close(self) -> None:
         """Give the room back to the engine."""
-        self.engine.put_back(self)
+        if engine := self._engine():
+            engine.put_back(self)
 
     def _capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Record what is launched, to launch it again at once."""
-        if self.engine.device.type != "cuda":  # where Triton interprets its kernels there is nothing to record
+        if self.device.type != "cuda":  # where Triton interprets its kernels there is nothing to record
             return work
-        with torch.cuda.device(self.engine.device), self.engine._lock:
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                work()  # kernels are compiled, libraries loaded
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            # What one of them leaves in their common memory no other reads, so they may be launched in any order.
-            with recording(graph, self._pool):
-                result = work()
+        engine = self._engine()
+        with beside(self.device):  # kernels are compiled, libraries loaded
+            engine.find_memory(work) if engine else work()
+        graph = torch.cuda.CUDAGraph()
+        # What one of them leaves in their common memory no other reads, so they may be launched in any order.
+        with recording(graph, self.device, self._pool):
+            result = work()
 
         def replay() -> Tensor:
             graph.replay()
@@ -299,7 +313,7 @@ class GraphLines(Logits):
         parents: Int[Tensor, "slots beam"],
         at: Int[Tensor, " slots"],
     ) -> Float[Tensor, "rows vocabulary"]:
-        model, config = self.engine.model, self.engine.config
+        model, config = self.model, self.config
         decode.inherit(self.ancestry, parents, at)
         x = decode.embed(tokens, model.embedding.weight, self.places, at, config.d_model**0.5)
         turn = None if self.turns is None else self.turns[:, at[:, None].expand(-1, self.beam).reshape(-1)]
@@ -322,7 +336,7 @@ class GraphLines(Logits):
     def _parts(self, turn: Tensor | None, at: Tensor) -> list[Callable[[Tensor], Tensor]]:
         """The sub-layers of all layers, one after the other."""
         found: list[Callable[[Tensor], Tensor]] = []
-        for layer, own, memory in zip(self.engine.model.decoder, self.own, self.memory):
+        for layer, own, memory in zip(self.model.decoder, self.own, self.memory):
             assert isinstance(layer, DecoderLayer)
 
             def attend_own(x: Tensor, attention: MultiHeadAttention = layer.self_attention, own: Pair = own) -> Tensor:

@@ -171,4 +171,5 @@ def agreeing_loss(
     """What `training.loss.agreeing_loss` returns, from the states of both passes."""
     dtype = compute_dtype(states)
     rows = states.to(dtype), others.to(dtype), weight, targets
-    return _AgreeingLoss.apply(*rows, smoothing, strength, padding)  # pyright: ignore[reportReturnType]
+    with torch.cuda.device_of(states):
+        return _AgreeingLoss.apply(*rows, smoothing, strength, padding)  # pyright: ignore[reportReturnType]

@@ -1,7 +1,8 @@
 """The Transformer's sub-layers on NVIDIA GPUs, each one step of the backward pass.
 
 A block is a sub-layer with its residual connection and norm (section 3.1). Its products are torch's, everything between
-them is a kernel of ours; weights stay in float32, are rounded for the products, and have gradients in float32.
+them is a kernel of ours; weights stay in float32, are rounded for the products, and have gradients in float32. Triton
+launches on the current GPU, wherever the tensors are: so all that others call makes that the tensors' own.
 
 Legend of shapes: `query` and `key` are rows of tokens.
 """
@@ -166,9 +167,9 @@ def attend(
     """Multi-head attention to x itself, with rotary positions if there is a `turn`, or to a memory."""
     dtype = compute_dtype(x)
     x, memory = x if around.pre else x.to(dtype), memory if memory is None else memory.to(dtype)
-    return _Attention.apply(  # pyright: ignore[reportReturnType]
-        x, memory, projection, output, around.weight, around.bias, turn, tiles, heads, around, dtype
-    )
+    rows = x, memory, projection, output, around.weight, around.bias, turn
+    with torch.cuda.device_of(x):
+        return _Attention.apply(*rows, tiles, heads, around, dtype)  # pyright: ignore[reportReturnType]
 
 
 class _FeedForward(torch.autograd.Function):
@@ -217,14 +218,6 @@ def feed_forward(
 ) -> Float[Tensor, "tokens d_model"]:
     """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), with what is around it."""
     dtype = compute_dtype(x)
-    return _FeedForward.apply(  # pyright: ignore[reportReturnType]
-        x if around.pre else x.to(dtype),
-        inner_weight,
-        inner_bias,
-        outer_weight,
-        outer_bias,
-        around.weight,
-        around.bias,
-        around,
-        dtype,
-    )
+    weights = inner_weight, inner_bias, outer_weight, outer_bias, around.weight, around.bias
+    with torch.cuda.device_of(x):
+        return _FeedForward.apply(x if around.pre else x.to(dtype), *weights, around, dtype)  # pyright: ignore[reportReturnType]

@@ -15,6 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 STEPS = 64  # of a line's ancestry that one program changes
+WIDEST = 512  # head of which a program can hold what it reads
+HELD = 96 * 1024 // 4  # pairs of numbers in half precision, where the smallest GPUs have 99 KiB for a program
 
 
 def _width(size: int) -> int:
@@ -22,10 +24,13 @@ def _width(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
-def _launch(query: Tensor, beam: int, block: int) -> dict[str, int]:
+def _launch(keys: Tensor, values: Tensor, beam: int, block: int) -> dict[str, int]:
     """How attention is launched: places read at a time, warps, and how many of those reads are under way at once."""
-    half = query.element_size() == 2
-    return {"block": block if half else 16, "num_warps": 2 if half and beam <= 16 else 4, "num_stages": 2}
+    half = keys.element_size() == 2
+    # A program holds this many keys and values beside its lines' queries and sums; of wide heads fewer fit.
+    fits = max(16, HELD // max(_width(keys.shape[-1]), _width(values.shape[-1])) - _width(beam))
+    block = min(block, 1 << (fits.bit_length() - 1)) if half else 16
+    return {"block": block, "num_warps": 2 if half and beam <= 16 else 4, "num_stages": 2}
 
 
 # ---- embeddings ----
@@ -193,7 +198,7 @@ def attend_own(
         lines_width=_width(beam),
         k_width=_width(d_k),
         v_width=_width(d_v),
-        **_launch(query, beam, 64 if beam > 1 else 32),
+        **_launch(keys, values, beam, 64 if beam > 1 else 32),
     )
     return output
 
@@ -298,7 +303,7 @@ def attend_source(
         lines_width=_width(beam),
         k_width=_width(d_k),
         v_width=_width(d_v),
-        **_launch(query, beam, 32),
+        **_launch(keys, values, beam, 32),
     )
     return output
 

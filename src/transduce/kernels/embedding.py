@@ -140,4 +140,5 @@ def embed(
     """Embeddings times sqrt(d_model), plus the positions' rows of a table, then dropout."""
     drawn = Dropout(dropout, draw_seed(weight.device)) if dropout else None
     factor = weight.shape[1] ** 0.5
-    return _Embed.apply(tokens, weight, positions, table, factor, drawn, dtype)  # pyright: ignore[reportReturnType]
+    with torch.cuda.device_of(weight):
+        return _Embed.apply(tokens, weight, positions, table, factor, drawn, dtype)  # pyright: ignore[reportReturnType]

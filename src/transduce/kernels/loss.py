@@ -147,4 +147,6 @@ def projected_loss(
 ) -> Float[Tensor, "2"]:
     """The sums of the smoothed and the plain cross-entropy; only the first one has a gradient."""
     dtype = compute_dtype(states)
-    return _ProjectedLoss.apply(states.to(dtype), weight, targets, smoothing, padding)  # pyright: ignore[reportReturnType]
+    rows = states.to(dtype), weight, targets
+    with torch.cuda.device_of(states):
+        return _ProjectedLoss.apply(*rows, smoothing, padding)  # pyright: ignore[reportReturnType]

@@ -25,8 +25,9 @@ class Rounding:
         self.places = {id(weight): place for place, weight in enumerate(self.weights)}
 
     def __enter__(self) -> Self:
-        with torch.no_grad():
-            torch._foreach_copy_(self.copies, self.weights)  # pyright: ignore[reportPrivateImportUsage]
+        if self.copies:  # torch takes no empty list
+            with torch.no_grad():
+                torch._foreach_copy_(self.copies, self.weights)  # pyright: ignore[reportPrivateImportUsage]
         Rounding._held = self
         return self
 

@@ -1,6 +1,7 @@
 """Where a model computes: the device, its threads, whether bf16 is fast there and our own kernels run."""
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -54,21 +55,48 @@ def has_kernels(device: torch.device) -> bool:
     return device.type == "cuda" and has_bf16(device) and find_spec("triton") is not None
 
 
+_ALONE = threading.Lock()  # torch records one graph at a time
+
+
+@cache
+def _side_stream(device: int) -> torch.cuda.Stream:
+    """A device's stream for what is recorded: its own, and always the same, for memory is kept for each stream."""
+    return torch.cuda.Stream(device)
+
+
 @contextmanager
-def recording(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
+def beside(device: torch.device) -> Iterator[torch.cuda.Stream]:
+    """Launch on the stream on which graphs are recorded, between what was launched before and what follows.
+
+    Only one thread at a time does so: what another launches there would be recorded too, and what it waits for would
+    spoil the recording.
+    """
+    with _ALONE, torch.cuda.device(device):
+        stream, usual = _side_stream(torch.cuda.current_device()), torch.cuda.current_stream()
+        stream.wait_stream(usual)
+        try:
+            with torch.cuda.stream(stream):
+                yield stream
+        finally:
+            usual.wait_stream(stream)
+
+
+@contextmanager
+def recording(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None) -> Iterator[None]:
     """Record what this thread launches on a GPU, to launch it again at once.
 
     Other threads may go on finding memory. Python's collector must not: if it lets go of another graph meanwhile, of a
     model that nobody uses any more, the recording is spoilt.
     """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            yield
-    finally:
-        if collects:
-            gc.enable()
+    with beside(device) as stream:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+                yield
+        finally:
+            if collects:
+                gc.enable()
 
 
 @cache

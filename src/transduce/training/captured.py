@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transduce.kernels.products import Rounding, compute_dtype
-from transduce.model.device import recording
+from transduce.model.device import beside, recording
 from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch
 from transduce.training.loss import Objective
@@ -42,18 +42,15 @@ class CapturedStep:
         torch.manual_seed(seed)
         if self.warm and self.graph is None:
             graph = torch.cuda.CUDAGraph()
-            with recording(graph):  # meanwhile the loader's thread goes on finding memory
+            with recording(graph, self.device):  # meanwhile the loader's thread goes on finding memory
                 self.numbers = self._compute()
             self.graph = graph
         if self.graph is not None:
             self.graph.replay()
             return self.numbers.clone()
         # The first step of each shape is computed as it comes: kernels are compiled and memory is found.
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with beside(self.device):
             numbers = self._compute()
-        torch.cuda.current_stream().wait_stream(stream)
         self.warm = True
         return numbers
 

@@ -132,9 +132,10 @@ def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-            run.live.say(f"out of memory at step {step:,}: steps are captured no more, for in pieces they may fit")
-            run.captured = None
-            _forget(run)
+        # The error knew all that the step had made.
+        run.live.say(f"out of memory at step {step:,}: steps are captured no more, for in pieces they may fit")
+        run.captured = None
+        _forget(run)
     targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
     sums = processes.add(backward(run, batch, targets))
     norm = optimiser.update(rate, sums[0])
@@ -195,7 +196,9 @@ def _out_of_memory(error: BaseException | None) -> bool:
     """Whether that was it, or what led to it: an end of capturing has its own error."""
     if error is None:
         return False
-    at_once = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    # What torch does not ask for itself, such as the graph of a captured step, has an error of another kind.
+    known = ("DefaultCPUAllocator", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    at_once = isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in known)
     return at_once or bool(_ONEDNN.search(str(error))) or _out_of_memory(error.__context__)
 
 
