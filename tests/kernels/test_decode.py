@@ -14,8 +14,10 @@ from torch import Tensor
 from triton.runtime import interpreter
 
 from transduce.config import ModelConfig, SearchConfig
+from transduce.decoding import engines
+from transduce.decoding.beams import Hypothesis
 from transduce.decoding.brackets import Brackets
-from transduce.decoding.engine import TorchEngine
+from transduce.decoding.engine import Ensemble, TorchEngine
 from transduce.decoding.gpu import GraphEngine, GraphLines
 from transduce.decoding.search import Task, search_all
 from transduce.kernels import beams as choice
@@ -57,6 +59,13 @@ def tiny(**changes: Any) -> Transformer:
 
 def sentence(length: int) -> np.ndarray:
     return np.array([*range(4, 3 + length), END], np.int32)
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for ours, plain in zip(found, expected, strict=True):
+        for one, other in zip(ours, plain, strict=True):
+            assert (one.tokens.tolist(), one.ended) == (other.tokens.tolist(), other.ended)
+            np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-4)
 
 
 def assert_near(found: Tensor, expected: Tensor) -> None:
@@ -188,29 +197,54 @@ def test_a_search_is_that_of_the_plain_engine(changes: dict[str, str], config: S
     engine = GraphEngine(model)
     engine.rows = 2 * config.beam
     found, expected = search_all(engine, tasks, config), search_all(TorchEngine(model), tasks, config)
-    for ours, plain in zip(found, expected, strict=True):
-        for one, other in zip(ours, plain, strict=True):
-            assert (one.tokens.tolist(), one.ended) == (other.tokens.tolist(), other.ended)
-            np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-4)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "config", [SearchConfig(beam=2, n_best=2, max_tokens=3), SearchConfig(beam=1, no_repeat=1, max_tokens=3)]
+)
+def test_several_models_are_searched_as_the_plain_ensemble(config: SearchConfig):
+    """Of other sizes and positions; with their own choice of beams, and a step at a time."""
+    models = tiny(), tiny(encoder_layers=2, norm="pre", positions="learned", max_positions=8), tiny(d_k=8, d_v=2)
+    tasks = [Task(sentence(length)) for length in (4, 3, 3)]
+    engine = GraphEngine(*models)
+    engine.rows = 2 * config.beam
+    assert engine.config is models[1].config  # which knows the fewest positions
+    plain = Ensemble([TorchEngine(model) for model in models])
+    found = search_all(engine, tasks, config)
+    assert_same(found, search_all(plain, tasks, config))
+    with pytest.raises(AssertionError):
+        assert_same(found, search_all(TorchEngine(models[0]), tasks, config))
+
+
+def test_engines_whose_steps_are_captured_become_one(monkeypatch: pytest.MonkeyPatch):
+    """All of them must be such; and only where our own kernels run."""
+    graphs = [GraphEngine(tiny()), GraphEngine(tiny())]
+    with_plain = [*graphs, TorchEngine(tiny())]
+    monkeypatch.setattr(engines, "has_kernels", lambda place: True)
+    united = engines.unite(graphs)
+    assert isinstance(united, GraphEngine)
+    assert united.models == (*graphs[0].models, *graphs[1].models)
+    assert isinstance(engines.unite(with_plain), Ensemble)
+    monkeypatch.setattr(engines, "has_kernels", lambda place: False)
+    assert isinstance(engines.unite(graphs), Ensemble)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_trees_are_those_of_the_plain_engine(beam: int, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("several", [False, True])
+def test_trees_are_those_of_the_plain_engine(several: bool, beam: int, monkeypatch: pytest.MonkeyPatch):
     """The rule that all is a tree is kept by the lines themselves, again when they are used again."""
     pieces = ["<pad>", "<unk>", "<s>", "</s>", "▁NN", "▁(A", "▁)A", "▁(B", "▁)B", "▁=(dog", "▁=(cat"]
     words = Brackets.find(pieces).find_words(["dog", "bird", "cat"])
     tasks = [Task(sentence(length), words=words[: length - 1], max_tokens=12) for length in (4, 3, 2)]
-    model = tiny()
-    engine, config = GraphEngine(model), SearchConfig(beam=beam, n_best=beam, max_tokens=12)
+    models = [tiny() for _ in range(1 + several)]
+    engine, config = GraphEngine(*models), SearchConfig(beam=beam, n_best=beam, max_tokens=12)
     engine.rows = 2 * beam
-    expected = search_all(TorchEngine(model), tasks, config, pieces)
+    expected = search_all(Ensemble([TorchEngine(model) for model in models]), tasks, config, pieces)
     monkeypatch.setattr(GraphLines, "advance", None)  # which takes a step at a time
     for _ in range(2):
         found = search_all(engine, tasks, config, pieces)
-        for ours, plain in zip(found, expected, strict=True):
-            for one, other in zip(ours, plain, strict=True):
-                assert (one.tokens.tolist(), one.ended) == (other.tokens.tolist(), other.ended)
-                np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-4)
+        assert_same(found, expected)
     for task, best in zip(tasks, expected):
         said = [pieces[token].removeprefix("▁") for token in best[0].tokens]
         assert [symbol for symbol in said if symbol.startswith("=")] == [
@@ -235,7 +269,7 @@ def test_sentences_join_beside_others_that_stay():
             with torch.inference_mode():
                 memory = model.encode(row, torch.tensor([0, len(source)], dtype=torch.int32, device=DEVICE))
                 expected = layer.cross_attention.project_memory(memory)
-            for kept, new in zip(lines.memory[0], expected):
+            for kept, new in zip(lines.models[0].memory[0], expected):
                 torch.testing.assert_close(kept[slot, : len(source)], new, atol=1e-4, rtol=1e-4)
 
 
@@ -314,9 +348,10 @@ def test_nothing_is_left_of_an_engine_that_nobody_uses(monkeypatch: pytest.Monke
         lines.beams_for(SearchConfig(beam=2))
         lines.admit([0, 1], [sentence(5), sentence(3)])
         lines.advance(np.arange(2), np.array([[4, 5], [6, 7]]), np.zeros((2, 2), np.int64))
-        held = [weakref.ref(part) for part in (engine.model.embedding.weight, lines.memory[0][0], lines.own[0][0])]
+        kept = lines.models[0]
+        held = [weakref.ref(part) for part in (engine.models[0].embedding.weight, kept.memory[0][0], kept.own[0][0])]
         lines.close()
-        del lines
+        del lines, kept
         assert all(part() is not None for part in held)
         del engine
         assert all(part() is None for part in held)

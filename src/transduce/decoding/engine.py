@@ -323,7 +323,7 @@ class Ensemble:
     def __init__(self, engines: Sequence[Engine]):
         self.engines = list(engines)
         # The one that knows the fewest positions.
-        self.config = min((engine.config for engine in self.engines), key=_known_positions)
+        self.config = min((engine.config for engine in self.engines), key=known_positions)
         self.device = self.engines[0].device
         self.rows = min(engine.rows for engine in engines)
         self.tokens = min(engine.tokens for engine in engines) // len(self.engines)
@@ -371,7 +371,8 @@ class EnsembleLines:
             lines.close()
 
 
-def _known_positions(config: ModelConfig) -> float:
+def known_positions(config: ModelConfig) -> float:
+    """How many a model has learnt; others go on for ever."""
     return config.max_positions if config.positions == "learned" else np.inf
 
 

@@ -31,7 +31,18 @@ def load_engine(
         if any(other.subwords[side].model != loaded[0].subwords[side].model for side in other.subwords):
             raise DataError(f"{other.folder}: has other subwords than {loaded[0].folder}; they make no ensemble")
     engines = [make_engine(one.model, device, precision, threads, name, one.precision) for one in loaded]
-    return loaded, engines[0] if len(engines) == 1 else Ensemble(engines)
+    return loaded, engines[0] if len(engines) == 1 else unite(engines)
+
+
+def unite(engines: Sequence[Engine]) -> Engine:
+    """Several as one; where their steps are captured, in one graph."""
+    if has_kernels(engines[0].device):
+        from transduce.decoding.gpu import GraphEngine
+
+        graphs = [engine for engine in engines if isinstance(engine, GraphEngine)]
+        if len(graphs) == len(engines):
+            return GraphEngine(*(model for engine in graphs for model in engine.models))
+    return Ensemble(engines)
 
 
 def make_engine(

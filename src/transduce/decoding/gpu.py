@@ -5,9 +5,11 @@ run. The graph holds the model's step, the best tokens and the choice of the bea
 somebody asks which sentences are done. Shapes are rounded up and what was captured for them is kept for the next time.
 """
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +21,7 @@ from torch.nn import functional
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams
 from transduce.decoding.brackets import Brackets, OpenTrees
-from transduce.decoding.engine import Logits
+from transduce.decoding.engine import Logits, known_positions
 from transduce.kernels import beams as choice
 from transduce.kernels import decode
 from transduce.model.attention import MultiHeadAttention
@@ -41,14 +43,14 @@ Made = TypeVar("Made")
 
 
 class GraphEngine:
-    """A model on a GPU, with what was captured of its steps."""
+    """A model on a GPU, or several as an ensemble, with what was captured of their steps."""
 
-    def __init__(self, model: Transformer):
-        assert self.supports(model.config)
-        self.rows = min(8192, max(1024, LOGITS // model.config.vocabulary))
-        self.model, self.config, self.device = model, model.config, model.device
-        d_k, d_v = model.config.head_widths()
-        each = len(model.decoder) * model.config.heads * (d_k + d_v) * model.embedding.weight.element_size()
+    def __init__(self, *models: Transformer):
+        assert all(self.supports(model.config) for model in models)
+        self.models, self.device = models, models[0].device
+        self.config = min((model.config for model in models), key=known_positions)
+        self.rows = min(8192, max(1024, LOGITS // self.config.vocabulary))
+        each = sum(map(_bytes_of_a_token, models))
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 1 << 30
         self.tokens = max(1 << 12, min(1 << 21, int(SHARE * free / each)))
         self._idle: list[GraphLines] = []  # what was used last comes last
@@ -65,10 +67,7 @@ class GraphEngine:
         slots = 1 << (slots - 1).bit_length()
         source, target = (-(-tokens // ROOM) * ROOM for tokens in (source, target))
         if self.config.positions == "learned":
-            source, target = (
-                min(source, self.config.max_positions),
-                min(target, self.config.max_positions),
-            )
+            source, target = (min(tokens, self.config.max_positions) for tokens in (source, target))
         key = (slots, beam, source, target)
         with self._lock:
             for place, lines in enumerate(self._idle):
@@ -121,38 +120,22 @@ class GraphLines(Logits):
     knows_trees = True
 
     def __init__(self, engine: GraphEngine, key: Key):
-        self.key, self.model, self.config, self.device = key, engine.model, engine.config, engine.device
+        self.key, self.config, self.device = key, engine.config, engine.device
         self._engine = weakref.ref(engine)  # which keeps this room: so that both are gone when nobody uses it any more
         self.slots, self.beam, self.source, self.target = key
         self.tokens_kept = self.slots * (self.source + self.beam * self.target)
-        model, config, device = self.model, self.config, self.device
-        d_k, d_v = config.head_widths()
+        self.models = [_Model(model, key) for model in engine.models]
 
-        def zeros(*shape: int, kind: torch.dtype | None = None) -> Tensor:
-            return torch.zeros(shape, dtype=kind or model.embedding.weight.dtype, device=device)
+        def zeros(*shape: int, kind: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(shape, dtype=kind, device=self.device)
 
-        layers = range(len(model.decoder))
-        # One slot more, for what lies behind the last sentence of a row that was rounded up.
-        memory = (self.slots + 1, self.source, config.heads)
-        self.memory = [(zeros(*memory, d_k), zeros(*memory, d_v)) for _ in layers]
-        own = (self.slots, self.target, self.beam, config.heads)
-        self.own = [(zeros(*own, d_k), zeros(*own, d_v)) for _ in layers]
-        self.lengths = zeros(self.slots, kind=torch.int64)
+        self.lengths = zeros(self.slots)
         self.ancestry: Int[Tensor, "slots beam target"] = zeros(self.slots, self.beam, self.target, kind=torch.int32)
-        steps = torch.arange(self.target, device=device)
-        self.places = self.turns = None
-        match config.positions:
-            case "sinusoidal":
-                self.places = sinusoids(steps, config.d_model).to(model.embedding.weight.dtype)
-            case "learned":
-                self.places = model.target_positions.weight
-            case "rotary":
-                self.turns = rotations(steps, d_k)
-        self.tokens = zeros(self.slots, self.beam, kind=torch.int64)
-        self.parents = zeros(self.slots, self.beam, kind=torch.int64)
-        self.at = zeros(self.slots, kind=torch.int64)
-        self.moves = zeros(self.slots, kind=torch.int64)
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.tokens = zeros(self.slots, self.beam)
+        self.parents = zeros(self.slots, self.beam)
+        self.at = zeros(self.slots)
+        self.moves = zeros(self.slots)
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         self._encoders: dict[int, _Encoder] = {}
         self._advance: Callable[[], Tensor] | None = None
         self._runs: _Run | None = None
@@ -186,8 +169,7 @@ class GraphLines(Logits):
         encoder.encode()
 
     def _capture_encoder(self, room: int) -> _Encoder:
-        model, device = self.model, self.device
-        source, caches = self.source, self.memory  # not this object itself: it would hold its memory for ever
+        models, device = self.models, self.device  # not this object itself: it would hold its memory for ever
         row = torch.zeros(room, dtype=torch.int32, device=device)
         offsets = torch.zeros(self.slots + 1, dtype=torch.int32, device=device)
         offsets[1:] = min(room, self.source)
@@ -195,15 +177,13 @@ class GraphLines(Logits):
         places = torch.full((room,), self.slots * self.source, device=device)
 
         def encode() -> Tensor:
-            memory = model.encode(row, offsets, longest=source, tiles=tiles)
-            for layer, kept in zip(model.decoder, caches):
-                assert isinstance(layer, DecoderLayer)
-                for cache, new in zip(kept, layer.cross_attention.project_memory(memory)):
-                    cache.flatten(0, 1).index_copy_(0, places, new)
+            for model in models:
+                model.encode(row, offsets, tiles, places)
             return places
 
         # Only where our own kernels attend, and nobody looks at lengths, can it be recorded; large rows need it less.
-        recordable = room <= RECORDED and max(model.config.head_widths()) <= MOST_WIDTH
+        widest = max(max(model.config.head_widths()) for model in models)
+        recordable = room <= RECORDED and widest <= MOST_WIDTH
         return _Encoder(row, offsets, tiles, places, self._capture(encode) if recordable else encode)
 
     @torch.inference_mode()
@@ -313,11 +293,66 @@ class GraphLines(Logits):
         parents: Int[Tensor, "slots beam"],
         at: Int[Tensor, " slots"],
     ) -> Float[Tensor, "rows vocabulary"]:
-        model, config = self.model, self.config
+        """The logits of the next tokens; of several models the logarithms of the mean of their probabilities."""
         decode.inherit(self.ancestry, parents, at)
+        found = [model.forward(tokens, self.ancestry, self.lengths, at) for model in self.models]
+        if len(found) == 1:
+            return found[0]
+        return reduce(torch.logaddexp, [logits.log_softmax(-1) for logits in found]) - math.log(len(found))
+
+
+class _Model:
+    """What one model keeps of the sentences and lines, and its part of a step."""
+
+    def __init__(self, model: Transformer, key: Key):
+        self.model, self.config = model, model.config
+        self.slots, self.beam, self.source, self.target = key
+        config, weight = model.config, model.embedding.weight
+        d_k, d_v = config.head_widths()
+        # One slot more, for what lies behind the last sentence of a row that was rounded up.
+        memory = (self.slots + 1, self.source, config.heads)
+        own = (self.slots, self.target, self.beam, config.heads)
+
+        def room(shape: tuple[int, ...]) -> list[Pair]:
+            return [(weight.new_zeros(*shape, d_k), weight.new_zeros(*shape, d_v)) for _ in model.decoder]
+
+        self.memory, self.own = room(memory), room(own)
+        steps = torch.arange(self.target, device=weight.device)
+        self.places = self.turns = None
+        match config.positions:
+            case "sinusoidal":
+                self.places = sinusoids(steps, config.d_model).to(weight.dtype)
+            case "learned":
+                self.places = model.target_positions.weight
+            case "rotary":
+                self.turns = rotations(steps, d_k)
+
+    def encode(
+        self,
+        row: Int[Tensor, " room"],
+        offsets: Int[Tensor, " slots+1"],
+        tiles: Int[Tensor, "2 tiles 5"],
+        places: Int[Tensor, " room"],
+    ) -> None:
+        """Keep what the decoder looks at of sentences, each token at its place."""
+        memory = self.model.encode(row, offsets, longest=self.source, tiles=tiles)
+        for layer, kept in zip(self.model.decoder, self.memory):
+            assert isinstance(layer, DecoderLayer)
+            for cache, new in zip(kept, layer.cross_attention.project_memory(memory)):
+                cache.flatten(0, 1).index_copy_(0, places, new)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "slots beam"],
+        ancestry: Int[Tensor, "slots beam target"],
+        lengths: Int[Tensor, " slots"],
+        at: Int[Tensor, " slots"],
+    ) -> Float[Tensor, "rows vocabulary"]:
+        """Take in a token for each line and return the logits of the next."""
+        model, config = self.model, self.config
         x = decode.embed(tokens, model.embedding.weight, self.places, at, config.d_model**0.5)
         turn = None if self.turns is None else self.turns[:, at[:, None].expand(-1, self.beam).reshape(-1)]
-        parts = self._parts(turn, at)
+        parts = self._parts(turn, ancestry, lengths, at)
         norms = [part.norm for layer in model.decoder for part in _residuals(layer)]
         if isinstance(model.decoder_norm, nn.LayerNorm):  # norms before the sub-layers
             norms.append(model.decoder_norm)
@@ -333,7 +368,9 @@ class GraphLines(Logits):
             return functional.linear(hidden, output)
         return torch.mm(hidden, output.t(), out_dtype=torch.float32)
 
-    def _parts(self, turn: Tensor | None, at: Tensor) -> list[Callable[[Tensor], Tensor]]:
+    def _parts(
+        self, turn: Tensor | None, ancestry: Tensor, lengths: Tensor, at: Tensor
+    ) -> list[Callable[[Tensor], Tensor]]:
         """The sub-layers of all layers, one after the other."""
         found: list[Callable[[Tensor], Tensor]] = []
         for layer, own, memory in zip(self.model.decoder, self.own, self.memory):
@@ -343,7 +380,7 @@ class GraphLines(Logits):
                 query, key, value = attention.project(x)
                 if turn is not None:
                     query, key = rotate(query, turn), rotate(key, turn)
-                heads = decode.attend_own(query, key, value, *own, self.ancestry, at, attention.score.scale)
+                heads = decode.attend_own(query, key, value, *own, ancestry, at, attention.score.scale)
                 return attention.combine(heads)
 
             def attend_source(
@@ -353,7 +390,7 @@ class GraphLines(Logits):
             ) -> Tensor:
                 query = attention.project_query(x)
                 keys, values = (part[: self.slots] for part in memory)
-                heads = decode.attend_source(query, keys, values, self.lengths, attention.score.scale)
+                heads = decode.attend_source(query, keys, values, lengths, attention.score.scale)
                 return attention.combine(heads)
 
             def feed_forward(x: Tensor, network: FeedForward = layer.feed_forward) -> Tensor:
@@ -366,6 +403,16 @@ class GraphLines(Logits):
 
             found += [attend_own, attend_source, feed_forward]
         return found
+
+
+def _bytes_of_a_token(model: Transformer) -> int:
+    """Of its keys and values in all layers."""
+    return (
+        len(model.decoder)
+        * model.config.heads
+        * sum(model.config.head_widths())
+        * model.embedding.weight.element_size()
+    )
 
 
 def _residuals(layer: nn.Module) -> tuple[Residual, Residual, Residual]:
