@@ -11,7 +11,7 @@ from importlib import import_module
 from keyword import iskeyword
 from typing import NamedTuple
 
-from transduce.errors import TransduceError, UsageError, suggest
+from transduce.errors import GpuError, TransduceError, UsageError, suggest
 from transduce.version import __version__
 
 
@@ -132,6 +132,9 @@ def main(argv: list[str] | None = None) -> int:
             return 141
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
+        if isinstance(error, GpuError):  # torch would try to free what it has there, and be aborted for it
+            sys.stderr.flush()
+            os._exit(error.exit_code)
         return error.exit_code if isinstance(error, TransduceError) else 1
 
 

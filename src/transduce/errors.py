@@ -4,6 +4,7 @@ TransduceError            exit code 1: something given to transduce is wrong
 ├── DataError             a corpus, a data set or a file in it
 ├── ConfigError           a setting: its key, its type or its value
 ├── NativeError           kernels/native.py: code that cannot be compiled on this machine
+├── GpuError              a GPU that has failed: the process can compute nothing more on it
 └── UsageError            exit code 2: the command line itself
 
 Messages say what was found, what was wanted and what to do, and name the file, line or key.
@@ -25,6 +26,10 @@ class DataError(TransduceError):
 
 class ConfigError(TransduceError):
     """A setting has an unknown key, a wrong type or an impossible value."""
+
+
+class GpuError(TransduceError):
+    """A GPU has failed; what this process has there can neither be used nor freed."""
 
 
 class UsageError(TransduceError):

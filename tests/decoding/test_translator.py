@@ -133,6 +133,55 @@ def test_what_has_no_letters_is_translated_if_more_is_asked_for(translator: Tran
     assert translator.translate(Request("!!", forbid=("?",))).text == "!!"
 
 
+CAPITALS = "TWENTY-THREE EUROS"  # the subwords were learnt from small letters
+
+
+def test_capitals_that_a_model_could_only_spell_are_translated_in_small_letters(translator: Translator):
+    """And written in capitals: all alternatives, of which none says the same as another."""
+    small = translator.translate(CAPITALS.lower(), beam=4, n_best=4, alignments=True)
+    both = translator.translate([CAPITALS, CAPITALS.lower()], beam=4, n_best=4, alignments=True)
+    assert both[1] == small
+    found = both[0]
+    assert found.source == CAPITALS
+    assert found.text == small.text.upper() != small.text
+    assert found.sentences[0].source == CAPITALS.lower()  # as the model was given it
+    best, expected = found.sentences[0].alternatives[0], small.sentences[0].alternatives[0]
+    assert (best.score, best.alignment, best.tokens) == (expected.score, expected.alignment, expected.tokens)
+    texts = [text for text, _ in found.alternatives()]
+    assert texts == list(dict.fromkeys(text.upper() for text, _ in small.alternatives()))
+
+
+def test_alternatives_that_differ_in_capitals_alone_are_one(translator: Translator, monkeypatch: pytest.MonkeyPatch):
+    some = [Alternative(text, -score, -score, True, (), ()) for score, text in enumerate(["Ja", "Nein", "ja"])]
+    monkeypatch.setattr(Translator, "_describe", lambda *_: [tuple(some)])
+    assert translator.translate(CAPITALS, beam=3, n_best=3).alternatives() == [("JA", 0), ("NEIN", -1)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "settings"),
+    [
+        (Request(CAPITALS), {"capitals": False}),
+        (Request(CAPITALS, prefix="drei"), {}),
+        (Request(CAPITALS, require=("drei",)), {}),
+        (Request(CAPITALS, forbid=("drei",)), {}),
+        (Request("Twenty-Three Euros"), {}),
+        (Request("TWO"), {}),
+    ],
+)
+def test_other_capitals_are_left_as_they_are(translator: Translator, request_: Request, settings: dict[str, Any]):
+    """Where it is not wanted, something else is asked for, or they may be a name or an abbreviation."""
+    found = translator.translate(request_, **settings)
+    assert found.sentences[0].source == request_.text
+    assert found == translator.translate(request_, capitals=False)
+
+
+def test_capitals_that_a_model_knows_are_left_as_they_are(translator: Translator, monkeypatch: pytest.MonkeyPatch):
+    source = translator.subwords["source"]
+    usual = source.encode
+    monkeypatch.setattr(source, "encode", lambda text: usual(text.lower()))
+    assert translator.translate(CAPITALS).sentences[0].source == CAPITALS
+
+
 @pytest.mark.parametrize("split", ["long", "always", "never"])
 def test_paragraphs_keep_their_layout(translator: Translator, split: str):
     found = translator.translate(PARAGRAPHS, split=split, split_over=45)

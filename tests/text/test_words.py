@@ -1,10 +1,10 @@
-"""English text into words as the Penn Treebank has them."""
+"""English text into words as the Penn Treebank has them; what is all in capitals."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.text.words import split_words
+from transduce.text.words import in_capitals, split_words
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,24 @@ def test_nothing_is_lost_but_space_and_the_shape_of_quotation_marks(text: str):
 @pytest.mark.parametrize("text", ["The dog barks .", "`` I do n't know , '' he said .", "( 70 % ) of IL-2 's"])
 def test_words_that_are_apart_stay_so(text: str):
     assert split_words(text) == text.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "capitals"),
+    [
+        ("WHERE IS THE STATION?", True),
+        ("ATTENTION!", True),
+        ("DO NOT GO IN", True),
+        ("ÜBERALL 2024", True),
+        ("ВЫХОД ЗДЕСЬ", True),
+        ("US ARMY", False),
+        ("A B C", False),
+        ("12345 67890", False),
+        ("WHERE is it", False),
+        ("iPHONE", False),
+        ("東京タワー", False),
+        ("", False),
+    ],
+)
+def test_what_is_all_in_capitals(text: str, capitals: bool):
+    assert in_capitals(text) == capitals

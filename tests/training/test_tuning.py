@@ -91,8 +91,20 @@ def test_settings_are_the_model_s_and_made_for_tuning(home: Path, tmp_path: Path
     assert "| began with | the weights of base |" in card
     more = ["--resume", "--from", home / "base", *FEW, "--training.steps", "3"]
     assert run("train", tmp_path / "data", "--out", tmp_path / "run", *more) == 0
-    assert saved.read_manifest(tmp_path / "run" / "model")["about"]["began_with"] == "base"
-    assert "began_with" not in saved.read_manifest(home / "base" / "model")["about"]
+    about = saved.read_manifest(tmp_path / "run" / "model")["about"]
+    before = saved.read_manifest(home / "base" / "model")["about"]
+    assert about["began_with"] == "base"
+    assert not {"began_with", "trained_before"} & before.keys()
+    assert about["trained_before"] == [before["trained_on"]] != [about["trained_on"]]
+    pairs, inputs = before["trained_on"]["pairs"], ", ".join(before["trained_on"]["inputs"])
+    assert f"| which was trained on | {pairs:,} pairs of {inputs} |" in card
+    again = ["--out", tmp_path / "again", "--from", tmp_path / "run", *FEW]
+    assert run("train", tmp_path / "data", *again) == 0
+    chain = saved.read_manifest(tmp_path / "again" / "model")["about"]["trained_before"]
+    assert chain == [before["trained_on"], about["trained_on"]]
+    assert run("average", tmp_path / "run" / "model", tmp_path / "again" / "model", "--out", tmp_path / "mean") == 0
+    mean = saved.read_manifest(tmp_path / "mean")["about"]
+    assert (mean["began_with"], mean["trained_before"]) == ("base", about["trained_before"])
     capsys.readouterr()
     other = ["--preset", "tiny", "--from", home / "base", "--out", tmp_path / "other"]
     assert run("train", tmp_path / "data", *other) == 1

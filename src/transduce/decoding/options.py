@@ -56,6 +56,8 @@ class Options(Settings):
     """a line with more tokens is long"""
     longest: int = 256
     """a sentence with more tokens is cut into parts, or refused where nothing may be split"""
+    capitals: bool = True
+    """a sentence in capitals that a model could only spell: translate it in small letters and write that in capitals"""
     alignments: bool = False
     """also tell which word of the source each word comes from; needs --json"""
 

@@ -23,10 +23,12 @@ from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.sentences import Layout, lay_out
 from transduce.text.subwords import END, Subwords
+from transduce.text.words import in_capitals
 
 WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together, in order of length
 WINDOW_TEXTS = 2048
 COPIED = -1  # in place of the number of a search
+SPELLED = 1.25  # times as many subwords as in small letters: then a model does not know words in capitals
 
 LaidOut = tuple[list[str], Layout]
 
@@ -218,16 +220,17 @@ class Translator:
         # Sentences that come more than once are searched for once.
         tasks: dict[tuple[object, ...], int] = {}
         wanted: list[Task] = []
-        numbers: list[list[int]] = []
+        numbers: list[list[tuple[int, str]]] = []
         for request, (pieces, _) in zip(window, laid_out):
             numbers.append([])
             for piece in pieces:
-                key = (piece, request.prefix, request.require, request.forbid)
+                given = self._lower(piece, request) if options.capitals else piece
+                key = (given, request.prefix, request.require, request.forbid)
                 if key not in tasks:
-                    tasks[key] = COPIED if _is_copied(piece, request) else len(wanted)
+                    tasks[key] = COPIED if _is_copied(given, request) else len(wanted)
                     if tasks[key] != COPIED:
-                        wanted.append(self.task(replace(request, text=piece)))
-                numbers[-1].append(tasks[key])
+                        wanted.append(self.task(replace(request, text=given)))
+                numbers[-1].append((tasks[key], given))
         found: list[list[Hypothesis]] = [[]] * len(wanted)
         several = config.n_best > 1 and not config.sample
         # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
@@ -241,12 +244,25 @@ class Translator:
                 request,
                 layout,
                 [
-                    _copy(piece) if number == COPIED else Sentence(self._normal(piece), alternatives[number])
-                    for piece, number in zip(pieces, own)
+                    _copy(piece)
+                    if number == COPIED
+                    else Sentence(
+                        self._normal(given), alternatives[number] if given == piece else _raise(alternatives[number])
+                    )
+                    for piece, (number, given) in zip(pieces, own)
                 ],
             )
             for request, (pieces, layout), own in zip(window, laid_out, numbers)
         ]
+
+    def _lower(self, piece: str, request: Request) -> str:
+        """A sentence in capitals in small letters, if the model could only spell it and nothing else is asked for."""
+        subwords = self.subwords["source"]
+        if not in_capitals(piece) or request.prefix or request.require or request.forbid or subwords.find_tag(piece):
+            return piece
+        small = piece.lower()
+        capitals, letters = (len(subwords.encode(self._normal(text))) for text in (piece, small))
+        return small if capitals > SPELLED * letters else piece
 
     def _different(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
         """Those that are different texts, in their order: of the same text in other subwords the first."""
@@ -376,6 +392,12 @@ def _is_copied(piece: str, request: Request) -> bool:
 
 def _copy(piece: str) -> Sentence:
     return Sentence(piece, (Alternative(piece, 0.0, 0.0, True, (), ()),))
+
+
+def _raise(alternatives: Iterable[Alternative]) -> tuple[Alternative, ...]:
+    """The same in capitals; those that then say the same are one."""
+    raised = (replace(one, text=one.text.upper()) for one in alternatives)
+    return tuple({one.text: one for one in reversed(tuple(raised))}.values())[::-1]
 
 
 def join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Translation:

@@ -54,7 +54,10 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
     """Translate with the model that was written."""
     limits = {} if most is None else {"alpha": 0.0, "max_tokens": most}
     translator = Translator.load(folder, device="cpu")
-    return [Said(one.text) for one in translator.translate(list(lines), split="never", beam=beam, n_best=1, **limits)]
+    return [
+        Said(one.text)
+        for one in translator.translate(list(lines), split="never", capitals=False, beam=beam, n_best=1, **limits)
+    ]
 
 
 def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:

@@ -73,6 +73,8 @@ def _rows(config: Config, subwords: Mapping[str, Subwords], about: Mapping[str, 
         yield "began with", f"the weights of {began_with}"
     if encoder_of := about.get("encoder_of"):
         yield "began with", f"the encoder of {encoder_of}"
+    for data in about.get("trained_before", ()):
+        yield "which was trained on", f"{data['pairs']:,} pairs of {', '.join(data['inputs'])}"
     if data := about.get("trained_on"):
         yield "trained on", f"{data['pairs']:,} pairs of {', '.join(data['inputs'])}"
         yield "trained for", f"at most {config.training.steps:,} steps, seed {config.training.seed}"

@@ -1,6 +1,7 @@
-"""English text into words as the Penn Treebank has them: punctuation apart, `do n't`, `the dog 's`.
+"""Words: those of English text as the Penn Treebank has them, and whether all of them are in capitals.
 
-Treebanks differ in more than these rules say (some part words at hyphens): where there are words already, give those.
+In a treebank punctuation stands apart, and so do the parts of `do n't` and `the dog 's`. Treebanks differ in more than
+these rules say (some part words at hyphens): where there are words already, give those.
 """
 
 import re
@@ -37,3 +38,11 @@ def split_words(text: str, *, treebank_quotes: bool = True) -> list[str]:
     for pattern, new in _RULES:
         text = pattern.sub(new, text)
     return text.split()
+
+
+def in_capitals(text: str) -> bool:
+    """Whether a whole sentence is in capitals; a few short words might be abbreviations."""
+    if any(map(str.islower, text)):
+        return False
+    words = [letters for word in text.split() if (letters := sum(map(str.isupper, word)))]
+    return len(words) >= 4 or max(words, default=0) >= 5

@@ -13,7 +13,7 @@ from transduce.errors import DataError, UsageError
 from transduce.model import saved
 from transduce.model.transformer import Transformer
 from transduce.training.checkpoint import Checkpoints
-from transduce.training.warm import warm_start
+from transduce.training.warm import ORIGINS, warm_start
 
 
 def mean_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
@@ -80,7 +80,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] = ()) ->
         about["shares"] = [share / sum(shares) for share in shares]
     about |= {
         name: manifests[most]["about"][name]
-        for name in ("unicode", "languages", "trained_on", "alignment")
+        for name in ("unicode", "languages", "trained_on", "alignment", *ORIGINS)
         if name in manifests[most]["about"]
     }
     config = replace(configs[-1], model=replace(configs[-1].model, **_vocabularies(configs[most])))

@@ -15,7 +15,7 @@ from transduce import strict
 from transduce.config import Config, ModelConfig
 from transduce.decoding.alignment import Place, find_places, write_places
 from transduce.disk import LOCK, lock, write_json
-from transduce.errors import ConfigError, DataError, TransduceError
+from transduce.errors import ConfigError, DataError, GpuError, TransduceError
 from transduce.model import saved
 from transduce.model.device import choose_threads
 from transduce.model.transformer import Transformer
@@ -99,8 +99,22 @@ def run_training(request: Request) -> Outcome:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
             if request.start and not request.start.encoder and checkpoint is None:
                 validate(run, counts=False)  # what there is to win or to lose
-            reason = train(run)
+            try:
+                reason = train(run)
+            except torch.AcceleratorError as error:
+                raise GpuError(_describe_failure(run, error)) from error
         return _finish(run, reason)
+
+
+def _describe_failure(run: Run, error: Exception) -> str:
+    """What a GPU that has failed said, where the run was, and how it goes on."""
+    said = str(error).splitlines()[0]
+    logged = run.meter.steps[0].step if run.meter.steps else run.state.step
+    where = f"the GPU failed between steps {logged:,} and {run.state.step + 1:,}: {said}"
+    kept = run.checkpoints.all()
+    remedy = f"give the same command with --resume: it goes on from {kept[-1].name}" if kept else "begin the run anew"
+    again = "if it fails again, look for Xid in the kernel's log (dmesg) and keep other programs off this GPU"
+    return f"{where}\n{remedy}\n{again}"
 
 
 def fit_to_data(config: Config, data: DataSet) -> Config:

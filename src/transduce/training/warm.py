@@ -16,7 +16,7 @@ from transduce.text.shards import DataSet
 from transduce.text.subwords import END, UNKNOWN, Subwords
 from transduce.training.optimiser import is_of_encoder
 
-_ORIGINS = ("began_with", "encoder_of")
+ORIGINS = ("began_with", "encoder_of", "trained_before")
 INHERITED = ("languages",)  # what a model keeps of the one it began with
 # Which side's subwords the rows of a matrix stand for.
 _ROWS = {
@@ -56,7 +56,7 @@ class Start:
         if self.encoder:
             carried = borrow_encoder(model, data.subwords, known)
             notes = [f"began with the encoder of {self.path}: {carried}"]
-            origin = {"encoder_of": known.name}
+            origin: dict[str, Any] = {"encoder_of": known.name}
         else:
             carried = warm_start(model, data.subwords, known)
             notes = [f"began with the weights of {self.path}: {carried}"]
@@ -64,6 +64,8 @@ class Start:
             before, now = origin.get("languages"), data.describe().get("languages")
             if before and now and before != now:
                 notes.insert(0, f"{self.path} translates {'-'.join(before)}, and this text is {'-'.join(now)}")
+        if "trained_on" in known.about:
+            origin["trained_before"] = [*known.about.get("trained_before", ()), known.about["trained_on"]]
         if carried.kept < len(known.subwords["source" if self.encoder else "target"]):
             notes.append(f"the text has other subwords; prepare it with --subwords.reuse {self.path} to keep all")
         return origin, notes
@@ -71,7 +73,7 @@ class Start:
 
 def remembered(about: dict[str, Any]) -> dict[str, Any]:
     """What a checkpoint remembers of where its model came from."""
-    return {key: about[key] for key in (*_ORIGINS, *INHERITED) if key in about} if {*_ORIGINS} & about.keys() else {}
+    return {key: about[key] for key in (*ORIGINS, *INHERITED) if key in about} if {*ORIGINS} & about.keys() else {}
 
 
 def borrow_encoder(model: Transformer, subwords: Vocabularies, start: Loaded) -> Carried:

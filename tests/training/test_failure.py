@@ -1,0 +1,63 @@
+"""A GPU that fails: the run says where it was and goes on from its last checkpoint."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import checkpoints, command, contents, one_thread
+
+from transduce.cli import main
+from transduce.training import loop
+
+SAID = "CUDA error: unspecified launch failure\nSearch for `cudaErrorLaunchFailure' in a long page.\n"
+
+
+class Left(BaseException):
+    """Instead of leaving the process."""
+
+
+def leave(code: int) -> None:
+    raise Left(code)
+
+
+def train(data: Path, out: Path, *more: str) -> int:
+    """Without a look at each step."""
+    with one_thread():
+        return main(command(data, out, *more))
+
+
+@pytest.mark.parametrize(("step", "kept"), [(3, 0), (8, 5)])
+def test_a_gpu_that_fails_costs_the_steps_since_the_last_checkpoint(
+    step: int,
+    kept: int,
+    tmp_path: Path,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """Torch notices when it next looks; what it then has on the GPU would abort the process if it were freed."""
+    usual = loop.take_step
+
+    def take_step(run: Any, batch: Any) -> Any:
+        if run.state.step + 1 == step:
+            raise torch.AcceleratorError(SAID)
+        return usual(run, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "take_step", take_step)
+        patch.setattr(os, "_exit", leave)
+        with pytest.raises(Left, match=r"^1$"):
+            train(data, tmp_path / "run")
+    where, remedy, _ = capsys.readouterr().err.splitlines()[-3:]
+    said = SAID.splitlines()[0]
+    assert where == f"error: the GPU failed between steps {kept + 1} and {step}: {said}"
+    goes_on = "give the same command with --resume: it goes on from step-00000005"
+    assert remedy == f"error: {goes_on if kept else 'begin the run anew'}"
+    assert list(checkpoints(tmp_path / "run")) == ([kept] if kept else [])
+    assert train(data, tmp_path / "run", "--resume") == 0
+    assert train(data, tmp_path / "whole") == 0
+    found, whole = contents(tmp_path / "run"), contents(tmp_path / "whole")
+    assert found.pop("metrics")[-1] == whole.pop("metrics")[-1]  # other lines are written when a run begins
+    assert found == whole
