@@ -5,19 +5,21 @@
 
 DATA is laid out as for en-de.py, MULTI30K as for multi30k.py, whose test set is translated too. Corpora without a
 stated licence are left out, the news sets of earlier years among them, and those whose licence might bind the weights
-(GPL, share-alike). Every eightieth sentence of Tatoeba is a test set, and nothing that stands there is trained on.
+(GPL, share-alike). Every eightieth sentence of Tatoeba is a test set, and nothing that stands there is trained on; it
+is translated in the forms that people type as well. The last steps are on some of the text, a part of it in such forms.
 OUT/model is what comes out: 27 million parameters in int8.
 """
 
 from dataclasses import replace
 from pathlib import Path
 
-from news import DEV, TEST, Pair, Way, find_pair, find_pool, learn, make_modern
+from news import DEV, TEST, Last, Pair, Way, find_pair, find_pool, learn, make_modern
 from recipe import Arguments, Found, Recipe, read_lines, run, write_lines
 
 from transduce.interop.exporting import Order, export_model
 from transduce.presets import BASE
 from transduce.text.subwords import SubwordsConfig
+from transduce.text.vary import Varier, VaryConfig
 
 # How often each is shown in an epoch: everyday sentences are few, and documentation is much alike.
 CORPORA = {
@@ -29,7 +31,19 @@ CORPORA = {
 EVERY = 80
 # A small decoder, for it is what takes the time of translating.
 SIZES = replace(BASE, model=replace(BASE.model, encoder_layers=6, decoder_layers=2, d_ff=1024))
-WAY = Way(make_modern(SIZES, steps=42_000, share=1 / 12).config, corpora=CORPORA)
+LONG = make_modern(SIZES, steps=42_000, share=1 / 12).config
+SHORT = replace(LONG.training, steps=3000, warmup_steps=100, peak_rate=0.001, checkpoint_steps=500, best_by="bleu")
+LAST = Last(
+    {
+        **dict.fromkeys(("tatoeba", "europarl.5", "europarl.9", "mozilla-web", "opensource-guide", "learnosm"), 1.0),
+        **dict.fromkeys(("docs", "libreoffice"), 0.25),
+    },
+    replace(LONG, training=SHORT),
+    VaryConfig(capitals=0.1, small=0.1, symbols=0.15, typos=0.1),
+)
+WAY = Way(LONG, LAST, CORPORA)
+# How everyday sentences are typed once more: in each of these forms alone.
+FORMS = {form: VaryConfig(**{form: 1.0}) for form in ("capitals", "small", "symbols", "typos")}
 
 
 def hold_out(recipe: Recipe, tatoeba: Pair, languages: tuple[str, str]) -> Pair:
@@ -47,6 +61,21 @@ def hold_out(recipe: Recipe, tatoeba: Pair, languages: tuple[str, str]) -> Pair:
     return source, target
 
 
+def write_forms(recipe: Recipe, everyday: Pair, languages: tuple[str, str]) -> dict[str, Pair]:
+    """The same sentences in other forms, beside what is to be said then."""
+    pairs = list(zip(*map(read_lines, everyday), strict=True))
+    found: dict[str, Pair] = {}
+    for form, config in FORMS.items():
+        vary = Varier(config, seed=2)  # other symbols than in training
+        varied = [next((other.pair for other in vary(*pair)), pair) for pair in pairs]
+        source, target = (
+            write_lines(recipe.out / "text" / f"everyday-{form}.{language}", [pair[side] for pair in varied])
+            for side, language in enumerate(languages)
+        )
+        found[f"everyday-{form}"] = (source, target)
+    return found
+
+
 def main() -> None:
     """From raw files to a small model and its scores."""
     arguments = Arguments(__doc__, subwords=16_000)
@@ -62,6 +91,7 @@ def main() -> None:
     if captions:
         tests["test_2016_flickr"] = find_pair(captions, "test_2016_flickr", languages)
     trained = learn(recipe, train, dev, list(tests.values()), SubwordsConfig(size=given.subwords), WAY)
+    tests |= write_forms(recipe, tests["everyday"], languages)
     model = shrink(recipe, trained, dev)
     for name, (source, reference) in {DEV: dev, **tests}.items():
         said = recipe.translate(f"{name}.{languages[1]}", model, source)

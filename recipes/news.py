@@ -11,6 +11,7 @@ from transduce.config import Config
 from transduce.errors import DataError
 from transduce.presets import modernise
 from transduce.text.subwords import SubwordsConfig
+from transduce.text.vary import VaryConfig
 from transduce.training.warm import Start
 
 DEV, TEST = "newstest2013", "newstest2014"
@@ -24,6 +25,8 @@ class Last:
     corpora: Mapping[str, float]
     """how often each of them is shown in an epoch"""
     config: Config
+    vary: VaryConfig = field(default_factory=VaryConfig)
+    """shares of their pairs that are also there in other forms"""
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ def learn(
 ) -> Path:
     """From files to a model; sentences of dev and test sets are kept out of the training set."""
 
-    def prepare(name: str, corpora: Mapping[str, float], subwords: SubwordsConfig) -> Path:
+    def prepare(name: str, corpora: Mapping[str, float], subwords: SubwordsConfig, vary: VaryConfig) -> Path:
         chosen = choose(list(train), corpora)
         return recipe.prepare(
             name,
@@ -148,10 +151,11 @@ def learn(
             test_source=tuple(test[0] for test in tests),
             test_target=tuple(test[1] for test in tests),
             subwords=subwords,
+            vary=vary,
         )
 
-    data = prepare("data", way.corpora, subwords)
+    data = prepare("data", way.corpora, subwords, VaryConfig())
     if way.last is None:
         return recipe.train("run", data, way.config)
-    last = prepare("data-last", way.last.corpora, SubwordsConfig(reuse=data))
+    last = prepare("data-last", way.last.corpora, SubwordsConfig(reuse=data), way.last.vary)
     return recipe.train("run-last", last, way.last.config, Start(recipe.train("run", data, way.config)))

@@ -45,4 +45,5 @@ def in_capitals(text: str) -> bool:
     if any(map(str.islower, text)):
         return False
     words = [letters for word in text.split() if (letters := sum(map(str.isupper, word)))]
-    return len(words) >= 4 or max(words, default=0) >= 5
+    longest = max(words, default=0)
+    return longest >= 5 or (longest >= 3 and len(words) >= 3)
