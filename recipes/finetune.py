@@ -121,8 +121,9 @@ def tuned_config(model: Path) -> Config:
 
 def warn(model: Path, domain: Sequence[str]) -> list[str]:
     """Say if the model to begin with has seen what it shall be tested on."""
-    inputs = read_manifest(find_model(model))["about"].get("trained_on", {}).get("inputs", [])
-    seen = sorted({name for name in inputs if name.split(".")[0] in domain})
+    about = read_manifest(find_model(model))["about"]
+    read = [*about.get("trained_before", ()), *filter(None, [about.get("trained_on")])]
+    seen = sorted({name for text in read for name in text["inputs"] if name.split(".")[0] in domain})
     if seen:
         print(f"{model}: was trained on {', '.join(seen)}: the scores before are too good", file=sys.stderr)
     return seen

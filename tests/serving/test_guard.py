@@ -1,5 +1,7 @@
 """Limits of size, time and number; clients that are slow or leave; keys; and the end by a signal."""
 
+import asyncio
+import ctypes
 import http.client
 import json
 import os
@@ -16,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from libretranslatepy import LibreTranslateAPI
 from server import Running, running, save_tiny
 
 from transduce import places
 from transduce.cli import main
 from transduce.decoding.translator import Translator
+from transduce.serving.run import _Server
 
 TEXT = "two euros and nine dollars"
 KEY = "0123456789abcdef"
@@ -225,6 +229,24 @@ def test_sigterm_finishes_what_is_under_way(tmp_path: Path):
     assert process.stderr.read() == "stopped\n"
     process.stderr.close()
     connection.close()
+
+
+def test_signals_that_were_taken_are_asked_for_again():
+    """As LLVM takes them when it compiles a kernel; here SIGTERM would go unanswered."""
+
+    async def scenario() -> bool:
+        server = _Server(uvicorn.Config(lambda: None))
+        with server.capture_signals():
+            ctypes.CDLL(None).signal(signal.SIGTERM, 1)
+            signal.raise_signal(signal.SIGTERM)
+            assert not server.should_exit
+            await server.on_tick(1)
+            signal.raise_signal(signal.SIGTERM)
+            return await server.on_tick(2)
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert asyncio.run(scenario())
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_wrong_command_line_is_answered(

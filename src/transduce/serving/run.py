@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -89,14 +90,22 @@ def load(job: ServeJob, folders: Sequence[tuple[Path, Pair]], metrics: Metrics) 
 class _Server(uvicorn.Server):
     """Stops when told to, and then ends without an error: uvicorn would send itself the signal once more."""
 
+    def _capture(self) -> dict[int, Any]:
+        return {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = self._capture()
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ask for the signals once more, ten times a second: LLVM, which compiles kernels, takes them for itself."""
+        self._capture()
+        return await super().on_tick(counter)
 
 
 async def answer(app: ASGIApp, config: ServeConfig, listening: socket.socket) -> None:
