@@ -122,8 +122,8 @@ def tuned_config(model: Path) -> Config:
 def warn(model: Path, domain: Sequence[str]) -> list[str]:
     """Say if the model to begin with has seen what it shall be tested on."""
     about = read_manifest(find_model(model))["about"]
-    read = [*about.get("trained_before", ()), *filter(None, [about.get("trained_on")])]
-    seen = sorted({name for text in read for name in text["inputs"] if name.split(".")[0] in domain})
+    texts = [*about.get("trained_before", ()), about.get("trained_on", {"inputs": ()})]
+    seen = sorted({name for text in texts for name in text["inputs"] if name.split(".")[0] in domain})
     if seen:
         print(f"{model}: was trained on {', '.join(seen)}: the scores before are too good", file=sys.stderr)
     return seen

@@ -61,3 +61,14 @@ def test_a_gpu_that_fails_costs_the_steps_since_the_last_checkpoint(
     found, whole = contents(tmp_path / "run"), contents(tmp_path / "whole")
     assert found.pop("metrics")[-1] == whole.pop("metrics")[-1]  # other lines are written when a run begins
     assert found == whole
+
+
+def test_a_capture_that_fails_is_no_failure_of_the_gpu(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whoever mends it needs to know where it was."""
+
+    def take_step(run: Any, batch: Any) -> Any:
+        raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(loop, "take_step", take_step)
+    with pytest.raises(torch.AcceleratorError, match="capturing"):
+        train(data, tmp_path / "run")

@@ -224,7 +224,7 @@ class Translator:
         for request, (pieces, _) in zip(window, laid_out):
             numbers.append([])
             for piece in pieces:
-                given = self._lower(piece, request) if options.capitals else piece
+                given = self._to_small(piece, request) if options.capitals else piece
                 key = (given, request.prefix, request.require, request.forbid)
                 if key not in tasks:
                     tasks[key] = COPIED if _is_copied(given, request) else len(wanted)
@@ -244,18 +244,23 @@ class Translator:
                 request,
                 layout,
                 [
-                    _copy(piece)
-                    if number == COPIED
-                    else Sentence(
-                        self._normal(given), alternatives[number] if given == piece else _raise(alternatives[number])
-                    )
+                    _copy(piece) if number == COPIED else self._sentence(piece, given, alternatives[number])
                     for piece, (number, given) in zip(pieces, own)
                 ],
             )
             for request, (pieces, layout), own in zip(window, laid_out, numbers)
         ]
 
-    def _lower(self, piece: str, request: Request) -> str:
+    def _sentence(self, piece: str, given: str, alternatives: tuple[Alternative, ...]) -> Sentence:
+        """What was found for a sentence, in capitals if it was given to the model in small letters."""
+        if given != piece:
+            raised: dict[str, Alternative] = {}
+            for one in alternatives:
+                raised.setdefault(text := one.text.upper(), replace(one, text=text))
+            alternatives = tuple(raised.values())
+        return Sentence(self._normal(given), alternatives)
+
+    def _to_small(self, piece: str, request: Request) -> str:
         """A sentence in capitals in small letters, if the model could only spell it and nothing else is asked for."""
         subwords = self.subwords["source"]
         if not in_capitals(piece) or request.prefix or request.require or request.forbid or subwords.find_tag(piece):
@@ -392,12 +397,6 @@ def _is_copied(piece: str, request: Request) -> bool:
 
 def _copy(piece: str) -> Sentence:
     return Sentence(piece, (Alternative(piece, 0.0, 0.0, True, (), ()),))
-
-
-def _raise(alternatives: Iterable[Alternative]) -> tuple[Alternative, ...]:
-    """The same in capitals; those that then say the same are one."""
-    raised = (replace(one, text=one.text.upper()) for one in alternatives)
-    return tuple({one.text: one for one in reversed(tuple(raised))}.values())[::-1]
 
 
 def join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Translation:

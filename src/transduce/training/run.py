@@ -97,11 +97,13 @@ def run_training(request: Request) -> Outcome:
         with _set_up(request, config, data, checkpoint, processes) as run:
             for problem in problems:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
-            if request.start and not request.start.encoder and checkpoint is None:
-                validate(run, counts=False)  # what there is to win or to lose
             try:
+                if request.start and not request.start.encoder and checkpoint is None:
+                    validate(run, counts=False)  # what there is to win or to lose
                 reason = train(run)
             except torch.AcceleratorError as error:
+                if "captur" in str(error):  # a mistake of ours, which leaves the GPU as it was
+                    raise
                 raise GpuError(_describe_failure(run, error)) from error
         return _finish(run, reason)
 
@@ -113,7 +115,10 @@ def _describe_failure(run: Run, error: Exception) -> str:
     where = f"the GPU failed between steps {logged:,} and {run.state.step + 1:,}: {said}"
     kept = run.checkpoints.all()
     remedy = f"give the same command with --resume: it goes on from {kept[-1].name}" if kept else "begin the run anew"
-    again = "if it fails again, look for Xid in the kernel's log (dmesg) and keep other programs off this GPU"
+    again = (
+        "if it fails again: keep other programs off this GPU, look for Xid in the kernel's log (dmesg), and report it "
+        "with what transduce doctor prints"
+    )
     return f"{where}\n{remedy}\n{again}"
 
 
