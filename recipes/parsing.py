@@ -3,23 +3,31 @@
     python recipes/parsing.py DATA --out runs/craft                        DATA holds train, dev and test.mrg
     python recipes/parsing.py DATA --out runs/craft-3 --models 3           and an ensemble of three
     python recipes/parsing.py DATA --out runs/craft-en --encoder en-de     begins with a translator's encoder
+    python recipes/parsing.py DATA --out runs/both --beside OTHER          learns two treebanks, then each for itself
     python recipes/parsing.py DATA --out runs/wsj --preset parsing --wsj   DATA holds the sections 00 to 24
 
 With `--wsj` the sections are those of the paper: 02 to 21 to train on, 22 as dev and 23 as test set, as in the folder
 `parsed/mrg/wsj` of the Penn Treebank, which needs a licence. Scores are those of the last checkpoint, of the mean of
 the last five and of an ensemble of such means, each with and without test sentences that also stand in training. Other
 treebanks are other text: their scores are not to be compared with Table 4.
+
+A training ends with the trees that are written as the dev set is (alike.py), where others are among them: trees of
+another treebank, or of somebody else who worked on the same one.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from recipe import Arguments, Recipe, find_text, run, write_lines
+from alike import find_alike
+from recipe import Arguments, Found, Recipe, find_text, run, write_lines
 
+from transduce.config import Config
 from transduce.errors import DataError
 from transduce.model.saved import find_model, read_config
 from transduce.presets import PRESETS, borrow_encoder
+from transduce.scoring.texts import read_treebank
 from transduce.text.inputs import PARSING
 from transduce.training.averaging import choose_checkpoints
 from transduce.training.warm import Start
@@ -29,6 +37,25 @@ WRITING = {
     "parsing": {"openings": "labelled", "slots": "tags"},
     "parsing-small": {"openings": "labelled", "slots": "words", "constituents": 4, "joined": 1},
 }
+STEPS, LAST_STEPS = 24_000, 4000  # on several treebanks, and then on trees like those of a dev set
+LAST_RATE = {"peak_rate": 0.0005, "warmup_steps": 200}
+
+
+@dataclass(frozen=True)
+class Treebank:
+    """Files of trees; its name stands before all that is made for it, where there are several."""
+
+    name: str
+    train: Path
+    dev: Path
+    test: Path
+
+
+def find_treebank(recipe: Recipe, folder: Path, name: str) -> Treebank:
+    """A treebank whose parts are files."""
+    files = [find_text(folder, f"{part}.mrg") for part in ("train", "dev", "test")]
+    recipe.read(files[-1])
+    return Treebank(name, *files)
 
 
 def find_sections(recipe: Recipe, folder: Path, sections: Iterable[int], name: str) -> Path:
@@ -44,48 +71,112 @@ def find_sections(recipe: Recipe, folder: Path, sections: Iterable[int], name: s
     return write_lines(recipe.out / "text" / name, lines)
 
 
+def find_wsj(recipe: Recipe, folder: Path) -> Treebank:
+    """The sections of the paper."""
+    parts = {"train": range(2, 22), "dev": [22], "test": [23]}
+    return Treebank("", *(find_sections(recipe, folder, of, f"{name}.mrg") for name, of in parts.items()))
+
+
+def find_alike_in(recipe: Recipe, bank: Treebank) -> tuple[Path, bool]:
+    """The training trees that are written as the dev set is, and whether these are some of them only."""
+    own = recipe.out / "text" / f"{bank.name}alike.mrg"
+
+    def work() -> Found:
+        trees = [tree for _, tree in read_treebank(bank.train)]
+        alike = find_alike(trees, (tree for _, tree in read_treebank(bank.dev)))
+        write_lines(own, [str(tree) for tree in alike])
+        return {"trees": len(trees), "alike": len(alike)}
+
+    found = recipe.step(f"{bank.name}alike", work)
+    return own, found["alike"] < found["trees"]
+
+
+class Course:
+    """How models are trained on treebanks: on all trees, and at last on those that are written as a dev set is."""
+
+    def __init__(self, recipe: Recipe, banks: list[Treebank], preset: str, encoder: Path | None, subwords: int):
+        self.recipe, self.banks = recipe, banks
+        self.trees = tuple(bank.train for bank in banks)
+        self.writing: dict[str, Any] = {"task": "parsing", "clean": PARSING.clean, **WRITING[preset]}
+        self.config = PRESETS[preset].config
+        if len(banks) > 1:
+            self.config = change(self.config, steps=STEPS, checkpoint_steps=STEPS // 12)
+        if encoder:
+            self.config = borrow_encoder(self.config, read_config(find_model(encoder)))
+        self.start = Start(encoder, encoder=True) if encoder else None
+        settings = {"subwords": replace(PARSING.subwords, size=subwords, reuse=encoder), **self.writing}
+        self.data = recipe.prepare("data", trees=self.trees, dev_trees=(banks[0].dev,), **settings)
+        self.alike = {bank: find_alike_in(recipe, bank) for bank in banks}
+
+    def has_last(self, bank: Treebank) -> bool:
+        """Whether there are last steps for a treebank: it has trees that are not as its dev set, or others have."""
+        return len(self.banks) > 1 or self.alike[bank][1]
+
+    def learn(self, name: str, seed: int) -> Path:
+        """A model of all trees."""
+        return self.recipe.train(name, self.data, change(self.config, seed=seed), self.start)
+
+    def learn_last(self, name: str, bank: Treebank, seed: int, first: Path) -> Path:
+        """The last steps: from a rate that is lower to zero again."""
+        settings = {"subwords": replace(PARSING.subwords, reuse=self.data), **self.writing}
+        own = self.alike[bank][0]
+        data = self.recipe.prepare(f"{bank.name}data-last", trees=(own,), dev_trees=(bank.dev,), **settings)
+        config = change(self.config, steps=LAST_STEPS, checkpoint_steps=LAST_STEPS // 8, seed=seed, **LAST_RATE)
+        return self.recipe.train(name, data, config, Start(first))
+
+
+def change(config: Config, **training: Any) -> Config:
+    """The same settings with some of the training's changed."""
+    return replace(config, training=replace(config.training, **training))
+
+
 def main() -> None:
     """From trees to scores."""
     arguments = Arguments(__doc__, subwords=8000)
     arguments.add_argument("--preset", choices=list(WRITING), default="parsing-small")
     arguments.add_argument("--models", type=int, default=1, help="as many models with other seeds, as an ensemble")
     arguments.add_argument("--encoder", metavar="MODEL", help="begin with the encoder of a model from English")
+    arguments.add_argument("--beside", nargs="+", metavar="OTHER", help="learn these treebanks as well")
     arguments.add_argument("--wsj", action="store_true", help="the sections of the Wall Street Journal")
     given = arguments.parse_args()
     recipe = Recipe(given)
     if given.wsj:
-        parts = {"train": range(2, 22), "dev": [22], "test": [23]}
-        train, dev, test = (find_sections(recipe, given.data, of, f"{name}.mrg") for name, of in parts.items())
+        banks = [find_wsj(recipe, given.data)]
     else:
-        train, dev, test = (find_text(given.data, f"{name}.mrg") for name in ("train", "dev", "test"))
-        recipe.read(test)
-    encoder = Path(given.encoder) if given.encoder else None
-    subwords = replace(PARSING.subwords, size=given.subwords, reuse=encoder)
-    settings = {"task": "parsing", "clean": PARSING.clean, "subwords": subwords, **WRITING[given.preset]}
-    data = recipe.prepare("data", trees=(train,), dev_trees=(dev,), **settings)
-    config = PRESETS[given.preset].config
-    if encoder:
-        config = borrow_encoder(config, read_config(find_model(encoder)))
-    means: list[Path] = []
-    for seed in range(1, given.models + 1):
-        own = replace(config, training=replace(config.training, seed=seed))
-        run = recipe.train(f"run-{seed}", data, own, Start(encoder, encoder=True) if encoder else None)
-        means.append(recipe.average(f"mean-{seed}", run))
+        folders = [given.data, *map(Path, given.beside or ())]
+        banks = [find_treebank(recipe, folder, f"{folder.name}-" if given.beside else "") for folder in folders]
+    course = Course(recipe, banks, given.preset, Path(given.encoder) if given.encoder else None, given.subwords)
+    for bank in banks:
+        test(course, bank, range(1, given.models + 1))
+    recipe.finish()
+
+
+def test(course: Course, bank: Treebank, seeds: Sequence[int]) -> None:
+    """The models of one treebank, and what they find."""
+    recipe, before = course.recipe, None
+    if course.has_last(bank):
+        before = course.learn("run", 1)
+        runs = [course.learn_last(f"{bank.name}last-{seed}", bank, seed, before) for seed in seeds]
+    else:
+        runs = [course.learn(f"run-{seed}", seed) for seed in seeds]
+    means = [recipe.average(f"{bank.name}mean-{seed}", run) for seed, run in zip(seeds, runs, strict=True)]
 
     def parse(name: str, models: Sequence[Path], gold: Path, **settings: bool) -> None:
+        name = bank.name + name
         found = recipe.parse(f"{name}.trees", models, gold, **settings)
         recipe.score_trees(name, found, gold)
-        recipe.score_trees(f"{name} without sentences of train", found, gold, leave_out=train)
+        recipe.score_trees(f"{name} without sentences of train", found, gold, leave_out=course.trees)
 
-    last = choose_checkpoints(recipe.out / "run-1", last=1)
-    parse("dev last", last, dev)
-    parse("dev mean", means[:1], dev)
-    parse("dev not constrained", means[:1], dev, constrained=False)
-    parse("test last", last, test)
-    parse("test mean", means[:1], test)
+    last = choose_checkpoints(runs[0], last=1)
+    parse("dev mean", means[:1], bank.dev)
+    parse("test mean", means[:1], bank.test)
     if len(means) > 1:
-        parse(f"test {len(means)} models", means, test)
-    recipe.finish()
+        parse(f"test {len(means)} models", means, bank.test)
+    if before:
+        parse("dev before the last steps", [before], bank.dev)
+    parse("dev last", last, bank.dev)
+    parse("test last", last, bank.test)
+    parse("dev not constrained", means[:1], bank.dev, constrained=False)
 
 
 if __name__ == "__main__":

@@ -109,8 +109,12 @@ class Recipe:
         return self.found["steps"][name]
 
     def read(self, *paths: Path) -> None:
-        """Write down which files were used, with their checksums."""
-        self.found["files"] |= {path.name: describe_file(path) for path in paths}
+        """Write down which files were used, with their checksums; those of one name also by their folder's."""
+        for path in paths:
+            found = describe_file(path)
+            name = path.name
+            if self.found["files"].setdefault(name, found) != found:
+                self.found["files"][f"{path.parent.name}/{name}"] = found
 
     def prepare(self, name: str, **settings: Any) -> Path:
         """Make a data set."""
@@ -199,13 +203,12 @@ class Recipe:
         self.step(f"parse {name}", work)
         return out
 
-    def score_trees(self, name: str, found: Path, gold: Path, leave_out: Path | None = None) -> float:
+    def score_trees(self, name: str, found: Path, gold: Path, leave_out: Sequence[Path] = ()) -> float:
         """Score trees; returns their F1."""
 
         def work() -> Found:
-            left_out = (leave_out,) if leave_out else ()
-            request = ScoreRequest(systems=(found,), references=(gold,), metrics=("parseval",), leave_out=left_out)
-            report = score(request)
+            trees = {"systems": (found,), "references": (gold,), "leave_out": tuple(leave_out)}
+            report = score(ScoreRequest(metrics=("parseval",), **trees))
             show_scores(report, sys.stderr)
             return {"sentences": report.texts.sentences, **to_dict(report)["systems"][0]["scores"]}
 

@@ -75,10 +75,10 @@ def find_brackets(pieces: tuple[str, ...]) -> Brackets:
 
 
 def trees_of(data: DataSet, split: str, most: int) -> Iterator[tuple[int, Tree]]:
-    """The trees of a data set, each with its pair's number; one with a label that no training tree has is left out."""
+    """Trees of a data set, each with its pair's number; one with a label that no training tree has is left out."""
     target, held = data.subwords["target"], data.splits[split]
     symbols = find_brackets(tuple(target.pieces(range(len(target))))).symbols
-    for pair in range(min(held.pairs, most)):
+    for pair in held.spread(most):
         words = [escape_word(word) for word in data.text(split, "source", pair).split()]
         with suppress(TreeError):
             yield pair, from_sequence([symbols[token] for token in held.tokens("target", pair)[:-1]], words)

@@ -191,6 +191,11 @@ class Split:
         """The number of pairs."""
         return self.entry["pairs"]
 
+    def spread(self, most: int) -> list[int]:
+        """The numbers of at most so many pairs, from all over: a held-out set is often one document after another."""
+        few = min(self.pairs, most)
+        return [place * self.pairs // few for place in range(few)]
+
     @cached_property
     def _first_pairs(self) -> np.ndarray:
         return np.cumsum([0, *(shard["pairs"] for shard in self.entry["shards"])])

@@ -415,7 +415,7 @@ def _find_places(run: Run, weights: Mapping[str, Tensor]) -> list[Place]:
         for name, weight in model.named_parameters():
             weight.copy_(weights[name])
     held = run.data.dev
-    pairs = [(held.tokens("source", pair), held.tokens("target", pair)) for pair in range(min(held.pairs, FOR_PLACES))]
+    pairs = [(held.tokens("source", pair), held.tokens("target", pair)) for pair in held.spread(FOR_PLACES)]
     return find_places(model, pairs, run.data.subwords)
 
 

@@ -75,7 +75,7 @@ class Validator:
 
     def _bleu(self, model: Transformer, split: str, scores: DevScores) -> DevScores:
         data, held = self.data, self.data.splits[split]
-        pairs = range(min(held.pairs, self.config.training.bleu_sentences))
+        pairs = held.spread(self.config.training.bleu_sentences)
         outputs = self._search(model, [Task(held.tokens("source", pair)) for pair in pairs])
         translations = [data.subwords["target"].decode(output) for output in outputs]
         bleu, signature = corpus_bleu(translations, [data.text(split, "target", pair) for pair in pairs])
