@@ -21,12 +21,12 @@ from treebank import make_trees
 
 from transduce import Translator
 from transduce.config import Config, ModelConfig
-from transduce.model.saved import save_model
+from transduce.model.saved import find_model, read_manifest, save_model
 from transduce.model.transformer import Transformer
 from transduce.text.numbers import corpus
 from transduce.text.shards import DataSet
 from transduce.text.subwords import Subwords, SubwordsConfig, learn
-from transduce.text.trees import parse_tree
+from transduce.text.trees import Tree, parse_tree
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = [
@@ -299,6 +299,61 @@ def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
     assert steps["parse dev not constrained.trees"]["malformed"] > 0
     assert len(steps["average mean-1"]["checkpoints"]) > 1
     assert ("parse test 2 models.trees" in steps) == (kind == "two models")
+
+
+def nest(tree: Tree) -> Tree:
+    """The same with a bracket around what follows an article, as some who made GENIA had it."""
+    children = tuple(nest(child) for child in tree.children)
+    if tree.label == "NP" and len(children) > 1 and children[0].label == "DT":
+        children = (children[0], Tree("NP", children[1:]))
+    return Tree(tree.label, children, tree.word)
+
+
+def test_trees_that_are_written_as_the_dev_set_is():
+    from alike import BLOCK, find_alike
+
+    trees = make_trees(30 * BLOCK, seed=1)
+    nested = range(4 * BLOCK, 11 * BLOCK)
+    mixed = [nest(tree) if number in nested else tree for number, tree in enumerate(trees)]
+    dev = make_trees(300, seed=2)
+    assert find_alike(mixed, [nest(tree) for tree in dev]) == mixed[nested.start : nested.stop]
+    assert find_alike(mixed, dev) == [*mixed[: nested.start], *mixed[nested.stop :]]
+    # All alike, or too few to tell.
+    assert find_alike(trees, [nest(tree) for tree in dev]) == trees
+    assert find_alike(mixed[: 15 * BLOCK], dev) == mixed[: 15 * BLOCK]
+
+
+def test_parsing_several_treebanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One model learns both; then each treebank has models of its own, which begin with it."""
+    out = tmp_path / "out"
+    trees = make_trees(60, seed=3)
+    parts = {"one": trees, "other": [nest(tree) for tree in make_trees(60, seed=4)]}
+    for name, own in parts.items():
+        (tmp_path / name).mkdir()
+        for part, some in (("train", own[8:]), ("dev", own[:4]), ("test", own[4:8])):
+            (tmp_path / name / f"{part}.mrg").write_text("".join(f"{tree}\n" for tree in some))
+    small = [each for each in SMALL if not each.startswith("search")]
+    flags = ["--beside", str(tmp_path / "other"), "--models", "2", "--subwords", "300"]
+    run(monkeypatch, "parsing", str(tmp_path / "one"), "--out", str(out), *flags, "--set", *small, "search.beam=2")
+    found = results(out)
+    steps = found["steps"]
+    assert {"train.mrg", "dev.mrg", "test.mrg", "other/train.mrg", "other/dev.mrg", "other/test.mrg"} == set(
+        found["files"]
+    )
+    assert [name for name in steps if name.startswith("train")] == [
+        *("train run", "train one-last-1", "train one-last-2", "train other-last-1", "train other-last-2"),
+    ]
+    together = steps["prepare data"]["pairs"]
+    apart = [steps[f"prepare {name}-data-last"]["pairs"] for name in parts]
+    assert together == sum(apart)
+    for name, own in parts.items():
+        about = read_manifest(find_model(out / f"{name}-last-2"))["about"]
+        assert about["began_with"] == "run"
+        assert set(about["trained_before"][0]["inputs"]) == {"train.mrg"}
+        for found_trees in ("test mean", "test 2 models", "test last"):
+            lines = (out / f"{name}-{found_trees}.trees").read_text().splitlines()
+            assert [parse_tree(line).words() for line in lines] == [tree.words() for tree in own[4:8]]
+    assert steps["score one-dev before the last steps"] != steps["score one-dev mean"]
 
 
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=20, unique=True), st.randoms())
