@@ -310,8 +310,8 @@ def nest(tree: Tree) -> Tree:
 
 
 def test_trees_that_are_written_as_the_dev_set_is():
-    from alike import BLOCK, find_alike
-
+    alike = runpy.run_path(str(RECIPES / "alike.py"))
+    find_alike, BLOCK = alike["find_alike"], alike["BLOCK"]  # noqa: N806
     trees = make_trees(30 * BLOCK, seed=1)
     nested = range(4 * BLOCK, 11 * BLOCK)
     mixed = [nest(tree) if number in nested else tree for number, tree in enumerate(trees)]

@@ -46,6 +46,18 @@ def write(folder: Path, given_blocks: list[Sentences], shard_pairs: int) -> dict
         return writer.close()
 
 
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_some_pairs_are_from_all_over(pairs: int, most: int):
+    found = Split(Path(), {"pairs": pairs, "shards": []}).spread(most)
+    assert len(found) == min(pairs, most)
+    assert all(0 <= pair < pairs for pair in found)
+    # No stretch between two of them, or before the first or behind the last, is much longer than its share.
+    ends = [-1, *found, pairs]
+    assert all(0 < one <= pairs / max(1, len(found)) + 1 for one in np.diff(ends)[1:-1])
+    assert found == [] or max(found[0], pairs - 1 - found[-1]) <= pairs / (2 * len(found))
+    assert len(found) < pairs or found == list(range(pairs))
+
+
 @settings(deadline=None, max_examples=40)
 @given(blocks(), st.integers(1, 9), st.data())
 def test_what_was_appended_is_read_back_in_any_order(

@@ -153,7 +153,9 @@ def test_bleu_is_sacrebleus_of_greedy_translations(model: Transformer, held: Dat
     assert found.bleu == expected
     assert found.signature == str(metric.get_signature())
     few = score(model, held, replace(config, training=replace(config.training, bleu_sentences=5)))
-    assert few.bleu == sacrebleu.corpus_bleu(translations[:5], [references[:5]]).score != expected
+    spread = held.dev.spread(5)
+    some = [[texts[pair] for pair in spread] for texts in (translations, references)]
+    assert few.bleu == sacrebleu.corpus_bleu(some[0], [some[1]]).score != expected
     none = score(model, held, replace(config, training=replace(config.training, bleu_sentences=0)))
     assert (none.bleu, none.signature) == (None, None)
     assert (none.loss, none.plain) == losses(found)

@@ -22,7 +22,7 @@ def inspect(data: DataSet, examples: int = 3) -> dict[str, Any]:
         "inputs": data.manifest["inputs"],
         "vocabulary": {side: _measure_vocabulary(data, side) for side in SIDES},
         "padding": measure_padding(*(data.train.lengths(side) for side in SIDES)),
-        "examples": [_example(data, pair) for pair in _spread(data.train.pairs, examples)],
+        "examples": [_example(data, pair) for pair in data.train.spread(examples)],
     }
 
 
@@ -89,12 +89,6 @@ def measure_padding(source: np.ndarray, target: np.ndarray) -> dict[str, float]:
             first += end
         shares[name] = round(1 - real / max(1, padded), 4)
     return shares
-
-
-def _spread(pairs: int, count: int) -> list[int]:
-    """The middles of `count` equal stretches."""
-    count = max(0, min(count, pairs))
-    return [(2 * number + 1) * pairs // (2 * count) for number in range(count)]
 
 
 def _example(data: DataSet, pair: int) -> dict[str, str]:

@@ -192,9 +192,9 @@ class Split:
         return self.entry["pairs"]
 
     def spread(self, most: int) -> list[int]:
-        """The numbers of at most so many pairs, from all over: a held-out set is often one document after another."""
-        few = min(self.pairs, most)
-        return [place * self.pairs // few for place in range(few)]
+        """The middles of at most so many equal stretches: a held-out set is often one document after another."""
+        few = max(0, min(self.pairs, most))
+        return [(2 * place + 1) * self.pairs // (2 * few) for place in range(few)]
 
     @cached_property
     def _first_pairs(self) -> np.ndarray:
