@@ -31,12 +31,23 @@ KINDS = {
     "GELU": replace(SMALL, activation="gelu"),
     "SwiGLU": replace(SMALL, activation="swiglu"),
     "biases": replace(SMALL, biases=True, activation="silu"),
+    "biases, pre-norm, rotary": replace(SMALL, biases=True, norm="pre", positions="rotary", tie="none"),
     "untied": replace(SMALL, tie="none"),
     "narrow heads": replace(SMALL, d_k=4, d_v=24),
     "unscaled": replace(SMALL, attention="unscaled"),
     "rotary": replace(SMALL, positions="rotary"),
     "learned": replace(SMALL, positions="learned", max_positions=32),
 }
+
+
+def make_model(config: ModelConfig) -> Transformer:
+    """A model whose biases are not zero."""
+    model = Transformer(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.normal_(std=0.3)
+    return model
 
 
 def make_batch(lengths: list[tuple[int, int]], filler: int = 5) -> Batch:
@@ -79,7 +90,7 @@ def learn(objective: Objective, batch: Batch) -> tuple[Tensor, dict[str, Tensor]
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_and_gradients(kind: str, tiled: bool):
     torch.manual_seed(1)
-    objective = Objective(Transformer(KINDS[kind]), 0.1, (20, 20))
+    objective = Objective(make_model(KINDS[kind]), 0.1, (20, 20))
     batch = make_batch([(3, 5), (17, 12), (9, 1)])
     expected, gradients = learn(objective, batch)
     with our_kernels():
@@ -90,11 +101,12 @@ def test_losses_and_gradients(kind: str, tiled: bool):
         torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=2e-5)
 
 
-def test_two_passes_that_are_to_agree():
+@pytest.mark.parametrize("biases", [False, True])
+def test_two_passes_that_are_to_agree(biases: bool):
     torch.manual_seed(1)
-    config = replace(SMALL, dropout=0.3, layers=1, decoder_layers=None)
+    config = replace(SMALL, dropout=0.3, biases=biases)
     batch = make_batch([(3, 5), (9, 1)])
-    exact = Objective(Transformer(replace(config, dropout=0.0)), 0.1, (20, 20), agreement=4.0)
+    exact = Objective(make_model(replace(config, dropout=0.0)), 0.1, (20, 20), agreement=4.0)
     expected, gradients = learn(exact, batch)  # passes without dropout agree
     alone = Objective(exact.model, 0.1, (20, 20))
     torch.testing.assert_close(expected, learn(alone, batch)[0])
@@ -134,7 +146,7 @@ def test_in_half_precision_gradients_are_near_and_in_float32():
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_in_half_precision_give_states_near_the_exact_ones(kind: str):
     torch.manual_seed(5)
-    model = Transformer(KINDS[kind]).eval()
+    model = make_model(KINDS[kind]).eval()
     batch = make_batch([(3, 5), (17, 12), (9, 1)])
     rows = batch.source, batch.source_offsets, batch.target_input, batch.target_offsets
     with torch.inference_mode():

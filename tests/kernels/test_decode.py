@@ -54,6 +54,9 @@ def tiny(**changes: Any) -> Transformer:
     model = Transformer(ModelConfig(vocabulary=11, layers=1, d_model=8, d_ff=8, heads=2, **changes)).eval().to(DEVICE)
     with torch.no_grad():
         model.embedding.weight.mul_(4)
+        for name, weight in model.named_parameters():
+            if name.endswith(("query_bias", "output_bias")):  # zeros at first
+                weight.normal_()
     return model
 
 
@@ -186,11 +189,19 @@ def test_residual_and_norm():
 # The engine
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "positions": "rotary", "activation": "gelu", "tie": "none"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm": "pre", "positions": "rotary", "activation": "gelu", "tie": "none"},
+        {"biases": True, "activation": "silu", "positions": "learned", "max_positions": 8},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize(
     "config", [SearchConfig(beam=2, n_best=2, max_tokens=3), SearchConfig(beam=1, no_repeat=1, max_tokens=3)]
 )
-def test_a_search_is_that_of_the_plain_engine(changes: dict[str, str], config: SearchConfig):
+def test_a_search_is_that_of_the_plain_engine(changes: dict[str, Any], config: SearchConfig):
     """With its own choice of beams, and with rules that the search applies; sentences leave and others join."""
     model = tiny(**changes)
     tasks = [Task(sentence(length)) for length in (4, 3, 3)]
@@ -410,4 +421,3 @@ def test_models_that_graphs_cannot_hold_are_refused():
     assert GraphEngine.supports(ModelConfig(heads=1))
     assert not GraphEngine.supports(ModelConfig(heads=1, d_model=1024))
     assert not GraphEngine.supports(ModelConfig(attention="additive"))
-    assert not GraphEngine.supports(ModelConfig(biases=True))

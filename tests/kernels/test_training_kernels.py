@@ -110,58 +110,72 @@ def test_rectified(tokens: int, width: int):
 
 @pytest.mark.parametrize("share", [1 / 64, 70 * 4 * 4 / 2**32, 0.0])
 @pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 10), (9, 70), (5, 64)])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_projected_loss(monkeypatch: pytest.MonkeyPatch, tokens: int, vocabulary: int, smoothing: float, share: float):
+@pytest.mark.parametrize(("smoothing", "biased"), [(0.0, True), (0.1, False)])
+def test_projected_loss(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, vocabulary: int, smoothing: float, share: float, biased: bool
+):
     monkeypatch.setattr(loss_module, "BLOCK", 32)
     monkeypatch.setattr(loss_module, "SHARE", share)
     torch.manual_seed(6)
-    states, weight = leaves((tokens, 12), (vocabulary, 12))
+    inputs = leaves((tokens, 12), (vocabulary, 12), *[(vocabulary,)] * biased)
+    states, weight, bias = (*inputs, None)[:3]
     targets = torch.randint(0, vocabulary, (tokens,))
     targets[-1] = 0  # padding
-    expected = torch.stack(smoothed_loss(states @ weight.T, targets, smoothing))
-    (expected[0] * 0.5).backward()
-    gradients = states.grad, weight.grad
-    states.grad = weight.grad = None
-    found = projected_loss(states, weight, targets, smoothing, 0)
-    torch.testing.assert_close(found, expected)
-    (found[0] * 0.5).backward()
-    for one, other in zip((states.grad, weight.grad), gradients):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    with torch.no_grad():
-        torch.testing.assert_close(projected_loss(states, weight, targets, smoothing, 0), expected)
-
-
-@pytest.mark.parametrize("share", [1 / 64, 2 * 70 * 4 * 4 / 2**32, 0.0])
-@pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 10), (9, 70), (5, 64)])
-@pytest.mark.parametrize(("smoothing", "strength"), [(0.0, 0.0), (0.1, 5.0)])
-def test_agreeing_loss(
-    monkeypatch: pytest.MonkeyPatch, tokens: int, vocabulary: int, smoothing: float, strength: float, share: float
-):
-    monkeypatch.setattr(agreement, "BLOCK", 32)
-    monkeypatch.setattr(loss_module, "SHARE", share)
-    torch.manual_seed(6)
-    inputs = leaves((tokens, 12), (tokens, 12), (vocabulary, 12))
-    states, others, weight = inputs
-    targets = torch.randint(0, vocabulary, (tokens,))
-    targets[-1] = 0  # padding
-    expected = torch.stack(agreeing_loss(states @ weight.T, others @ weight.T, targets, smoothing, strength))
+    expected = torch.stack(smoothed_loss(functional.linear(states, weight, bias), targets, smoothing))
     (expected[0] * 0.5).backward()
     gradients = [leaf.grad for leaf in inputs]
     for leaf in inputs:
         leaf.grad = None
-    found = agreement.agreeing_loss(states, others, weight, targets, smoothing, strength, 0)
+    found = projected_loss(states, weight, bias, targets, smoothing, 0)
     torch.testing.assert_close(found, expected)
     (found[0] * 0.5).backward()
     for leaf, gradient in zip(inputs, gradients):
         torch.testing.assert_close(leaf.grad, gradient, rtol=1e-4, atol=1e-5)
     with torch.no_grad():
-        again = agreement.agreeing_loss(states, others, weight, targets, smoothing, strength, 0)
+        torch.testing.assert_close(projected_loss(states, weight, bias, targets, smoothing, 0), expected)
+
+
+@pytest.mark.parametrize("share", [1 / 64, 2 * 70 * 4 * 4 / 2**32, 0.0])
+@pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 10), (9, 70), (5, 64)])
+@pytest.mark.parametrize(("smoothing", "strength", "biased"), [(0.0, 0.0, False), (0.1, 5.0, True)])
+def test_agreeing_loss(
+    monkeypatch: pytest.MonkeyPatch,
+    tokens: int,
+    vocabulary: int,
+    smoothing: float,
+    strength: float,
+    share: float,
+    biased: bool,
+):
+    monkeypatch.setattr(agreement, "BLOCK", 32)
+    monkeypatch.setattr(loss_module, "SHARE", share)
+    torch.manual_seed(6)
+    inputs = leaves((tokens, 12), (tokens, 12), (vocabulary, 12), *[(vocabulary,)] * biased)
+    states, others, weight, bias = (*inputs, None)[:4]
+    targets = torch.randint(0, vocabulary, (tokens,))
+    targets[-1] = 0  # padding
+    expected = torch.stack(
+        agreeing_loss(
+            *(functional.linear(some, weight, bias) for some in (states, others)), targets, smoothing, strength
+        )
+    )
+    (expected[0] * 0.5).backward()
+    gradients = [leaf.grad for leaf in inputs]
+    for leaf in inputs:
+        leaf.grad = None
+    found = agreement.agreeing_loss(states, others, weight, bias, targets, smoothing, strength, 0)
+    torch.testing.assert_close(found, expected)
+    (found[0] * 0.5).backward()
+    for leaf, gradient in zip(inputs, gradients):
+        torch.testing.assert_close(leaf.grad, gradient, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        again = agreement.agreeing_loss(states, others, weight, bias, targets, smoothing, strength, 0)
     torch.testing.assert_close(again, expected)
 
 
 def test_logits_far_from_zero_have_a_loss():
     states, weight = torch.tensor([[1.0], [-1.0]]), torch.tensor([[1e4], [-1e4], [0.0]])
-    found = projected_loss(states, weight, torch.tensor([1, 1]), 0.0, 0)
+    found = projected_loss(states, weight, None, torch.tensor([1, 1]), 0.0, 0)
     torch.testing.assert_close(found, torch.tensor([2e4, 2e4]))
 
 

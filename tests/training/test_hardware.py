@@ -123,7 +123,7 @@ def test_steps_are_captured_alone_on_a_gpu_where_our_kernels_compute_all(monkeyp
     assert not captures(replace(training, sharded=True), model, gpu)
     assert not captures(replace(training, accumulate=2), model, gpu)
     assert not captures(training, replace(model, attention="additive"), gpu)
-    assert not captures(training, replace(model, biases=True), gpu)
+    assert captures(training, replace(model, biases=True), gpu)
     assert captures(training, replace(model, positions="rotary"), gpu)
     for changes, expected in (
         ({"d_k": 128, "d_v": 128}, True),

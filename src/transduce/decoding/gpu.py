@@ -59,8 +59,7 @@ class GraphEngine:
     @staticmethod
     def supports(config: ModelConfig) -> bool:
         """Whether models of this kind can be decoded here."""
-        known = config.attention != "additive" and not config.biases
-        return known and max(config.head_widths()) <= decode.WIDEST
+        return config.attention != "additive" and max(config.head_widths()) <= decode.WIDEST
 
     def open(self, slots: int, beam: int, source: int, target: int) -> "GraphLines":
         """Room that was used before, or new room; a little more than was asked for."""
@@ -363,10 +362,10 @@ class _Model:
             hidden = x
             for part, norm in zip(parts, norms):
                 _, hidden = decode.add_norm(hidden, part(hidden), norm)
-        output = model.output.weight if config.tie == "none" else model.embedding.weight
         if hidden.dtype == torch.float32:
-            return functional.linear(hidden, output)
-        return torch.mm(hidden, output.t(), out_dtype=torch.float32)
+            return model.project(hidden)
+        logits = torch.mm(hidden, model.output_weight.t(), out_dtype=torch.float32)
+        return logits if model.output_bias is None else logits.add_(model.output_bias)
 
     def _parts(
         self, turn: Tensor | None, ancestry: Tensor, lengths: Tensor, at: Tensor

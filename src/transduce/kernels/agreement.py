@@ -17,7 +17,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transduce.kernels.loss import BLOCK, WARPS, room_for_logits
+from transduce.kernels.loss import BLOCK, WARPS, project, room_for_logits
 from transduce.kernels.products import compute_dtype, in_float32, rounded
 
 
@@ -131,6 +131,7 @@ class _AgreeingLoss(torch.autograd.Function):
         states: Tensor,
         others: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         smoothing: float,
         strength: float,
@@ -138,31 +139,35 @@ class _AgreeingLoss(torch.autograd.Function):
     ) -> Tensor:
         matrix = rounded(weight, states.dtype)
         rooms = [room_for_logits(states, matrix, among=2) for _ in range(2)]
-        learns = any(ctx.needs_input_grad[:3])
+        learns = any(ctx.needs_input_grad[:4])
         gradients = [torch.empty_like(states) for _ in range(2)] if learns else []
         changes: Tensor | None = None
+        bias_changes = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         losses: list[Tensor] = []
         for first in range(0, len(states), len(rooms[0])):
             span = slice(first, first + len(rooms[0]))
             pieces = states[span], others[span]
-            one, two = (torch.mm(some, matrix.T, out=room[: len(some)]) for some, room in zip(pieces, rooms))
+            one, two = (project(some, matrix, bias, room[: len(some)]) for some, room in zip(pieces, rooms))
             losses.append(pair_losses(one, two, targets[span], smoothing, strength, padding, learns=learns))
             for gradient, logits, some in zip(gradients, (one, two), pieces):
                 torch.mm(logits, matrix, out=gradient[span])
                 changes = in_float32(logits.T, some, changes)
-        ctx.save_for_backward(*gradients, changes)
+                if bias_changes is not None:
+                    bias_changes += logits.sum(0, dtype=torch.float32)
+        ctx.save_for_backward(*gradients, changes, bias_changes)
         return torch.cat(losses, 1).sum(1) if losses else states.new_zeros(2, dtype=torch.float32)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        one, two, changes = ctx.saved_tensors
-        return one * gradient[0], two * gradient[0], changes * gradient[0], *(None,) * 4
+        found = (None if each is None else each * gradient[0] for each in ctx.saved_tensors)
+        return *found, *(None,) * 4
 
 
 def agreeing_loss(
     states: Float[Tensor, "rows d_model"],
     others: Float[Tensor, "rows d_model"],
     weight: Float[Tensor, "vocabulary d_model"],
+    bias: Float[Tensor, " vocabulary"] | None,
     targets: Int[Tensor, " rows"],
     smoothing: float,
     strength: float,
@@ -170,6 +175,6 @@ def agreeing_loss(
 ) -> Float[Tensor, "2"]:
     """What `training.loss.agreeing_loss` returns, from the states of both passes."""
     dtype = compute_dtype(states)
-    rows = states.to(dtype), others.to(dtype), weight, targets
+    rows = states.to(dtype), others.to(dtype), weight, bias, targets
     with torch.cuda.device_of(states):
         return _AgreeingLoss.apply(*rows, smoothing, strength, padding)  # pyright: ignore[reportReturnType]

@@ -100,6 +100,8 @@ class _Attention(torch.autograd.Function):
         memory: Tensor | None,
         projection: Tensor,
         output: Tensor,
+        query_bias: Tensor | None,
+        output_bias: Tensor | None,
         weight: Tensor,
         bias: Tensor,
         turn: Tensor | None,
@@ -112,17 +114,14 @@ class _Attention(torch.autograd.Function):
         seed = residual.draw_seed(x.device) if heads.dropout else None
         w_in, w_out = rounded(projection, dtype), rounded(output, dtype)
         inputs, kept = _enter(x, around, dtype)
-        if memory is None:
-            own = inputs @ w_in.T
-            other = None
-            if turn is not None:
-                turn_heads(own, turn, 2 * heads.heads)
-        else:
-            cut = heads.heads * heads.d_k
-            own = inputs @ w_in[:cut].T
-            other = memory @ w_in[cut:].T
+        cut = heads.heads * heads.d_k
+        own, other = (inputs @ w_in.T, None) if memory is None else (inputs @ w_in[:cut].T, memory @ w_in[cut:].T)
+        if query_bias is not None:
+            own[:, :cut] += rounded(query_bias, dtype)
+        if turn is not None:
+            turn_heads(own, turn, 2 * heads.heads)
         mixed, weight_sums = attention.forward(own, other, tiles, heads, seed)
-        change = mixed @ w_out.T
+        change = mixed @ w_out.T if output_bias is None else torch.addmm(rounded(output_bias, dtype), mixed, w_out.T)
         result, kept = _leave(x, change, around, kept, dropout)
         ctx.save_for_backward(
             x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, turn, None if around.pre else change
@@ -140,18 +139,21 @@ class _Attention(torch.autograd.Function):
         )
         if turn is not None:
             turn_heads(own_gradient, turn, 2 * heads.heads, back=True)
+        cut = heads.heads * heads.d_k
+        biases: tuple[Tensor | None, Tensor | None] = None, None
+        if any(ctx.needs_input_grad[4:6]):
+            biases = own_gradient[:, :cut].sum(0, dtype=torch.float32), back.change_sum
         output_gradient = in_float32(back.change.T, mixed)
         if other_gradient is None:
             memory_gradient, w_own = None, w_in
             projection_gradient = in_float32(own_gradient.T, inputs)
         else:
-            cut = heads.heads * heads.d_k
             w_own = w_in[:cut]
             memory_gradient = other_gradient @ w_in[cut:]
             parts = in_float32(own_gradient.T, inputs), in_float32(other_gradient.T, memory)
             projection_gradient = torch.cat(parts)
         x_gradient, *norm = _enter_backward(own_gradient, w_own, x, ctx.around, ctx.kept, back)
-        return x_gradient, memory_gradient, projection_gradient, output_gradient, *norm, *(None,) * 5
+        return x_gradient, memory_gradient, projection_gradient, output_gradient, *biases, *norm, *(None,) * 5
 
 
 def attend(
@@ -163,11 +165,13 @@ def attend(
     heads: Heads,
     around: Around,
     turn: Float[Tensor, "2 query half"] | None = None,
+    query_bias: Float[Tensor, " queries"] | None = None,
+    output_bias: Float[Tensor, " d_model"] | None = None,
 ) -> Float[Tensor, "query d_model"]:
     """Multi-head attention to x itself, with rotary positions if there is a `turn`, or to a memory."""
     dtype = compute_dtype(x)
     x, memory = x if around.pre else x.to(dtype), memory if memory is None else memory.to(dtype)
-    rows = x, memory, projection, output, around.weight, around.bias, turn
+    rows = x, memory, projection, output, query_bias, output_bias, around.weight, around.bias, turn
     with torch.cuda.device_of(x):
         return _Attention.apply(*rows, tiles, heads, around, dtype)  # pyright: ignore[reportReturnType]
 

@@ -111,42 +111,65 @@ def room_for_logits(
     return states.new_empty(each, stride)[:, : len(matrix)]
 
 
+def project(
+    states: Float[Tensor, "rows d_model"],
+    matrix: Float[Tensor, "vocabulary d_model"],
+    bias: Float[Tensor, " vocabulary"] | None,
+    room: Float[Tensor, "rows vocabulary"],
+) -> Float[Tensor, "rows vocabulary"]:
+    """The logits of some rows, in memory that is there for them."""
+    if bias is None:
+        return torch.mm(states, matrix.T, out=room)
+    return torch.addmm(rounded(bias, states.dtype), states, matrix.T, out=room)
+
+
 class _ProjectedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, padding: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        padding: int,
+    ) -> Tensor:
         matrix = rounded(weight, states.dtype)
         room = room_for_logits(states, matrix)
         each = len(room)
-        state_learns, weight_learns = ctx.needs_input_grad[:2]
-        learns = state_learns or weight_learns
+        learns = any(ctx.needs_input_grad[:3])
         gradients = torch.empty_like(states) if learns else None
         changes: Tensor | None = None
+        bias_changes = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         losses: list[Tensor] = []
         for first in range(0, len(states), each):
             some = states[first : first + each]
-            logits = torch.mm(some, matrix.T, out=room[: len(some)])
+            logits = project(some, matrix, bias, room[: len(some)])
             losses.append(softmax_losses(logits, targets[first : first + each], smoothing, padding, learns=learns))
             if gradients is not None:
                 torch.mm(logits, matrix, out=gradients[first : first + each])
                 changes = in_float32(logits.T, some, changes)
-        ctx.save_for_backward(gradients, changes)
+                if bias_changes is not None:
+                    bias_changes += logits.sum(0, dtype=torch.float32)
+        ctx.save_for_backward(gradients, changes, bias_changes)
         return torch.cat(losses, 1).sum(1) if losses else states.new_zeros(2, dtype=torch.float32)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        gradients, changes = ctx.saved_tensors
-        return gradients * gradient[0], changes * gradient[0], None, None, None
+        found = (None if each is None else each * gradient[0] for each in ctx.saved_tensors)
+        return *found, None, None, None
 
 
 def projected_loss(
     states: Float[Tensor, "rows d_model"],
     weight: Float[Tensor, "vocabulary d_model"],
+    bias: Float[Tensor, " vocabulary"] | None,
     targets: Int[Tensor, " rows"],
     smoothing: float,
     padding: int,
 ) -> Float[Tensor, "2"]:
     """The sums of the smoothed and the plain cross-entropy; only the first one has a gradient."""
     dtype = compute_dtype(states)
-    rows = states.to(dtype), weight, targets
+    rows = states.to(dtype), weight, bias, targets
     with torch.cuda.device_of(states):
         return _ProjectedLoss.apply(*rows, smoothing, padding)  # pyright: ignore[reportReturnType]

@@ -330,7 +330,7 @@ class MultiHeadAttention(nn.Module):
 
     def fits_kernels(self) -> bool:
         """Whether our own kernels know this kind."""
-        return self.score.additive is None and self.query_bias is None and max(self.widths) <= MOST_WIDTH * self.heads
+        return self.score.additive is None and max(self.widths) <= MOST_WIDTH * self.heads
 
     def project(self, x: Float[Tensor, "tokens d_model"]) -> list[Float[Tensor, "tokens heads d"]]:
         """Queries, keys and values of the same tokens."""

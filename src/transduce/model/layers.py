@@ -166,6 +166,8 @@ def attention_block(
             blocks.Heads(*attention.shape(), attention.dropout if attention.training else 0.0),
             residual.around(),
             turn,
+            attention.query_bias,
+            attention.output_bias,
         )
     return residual(x, lambda x: attention(x, memory, spans, turn=turn, weights=weights))
 

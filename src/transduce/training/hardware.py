@@ -52,7 +52,7 @@ def steps_take_long(config: Config, device: torch.device) -> bool:
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:
     """Whether a step is one captured graph: alone on a GPU, where our own kernels compute all attention."""
-    known = model.attention != "additive" and not model.biases and max(model.head_widths()) <= MOST_WIDTH
+    known = model.attention != "additive" and max(model.head_widths()) <= MOST_WIDTH
     alone = processes.world == 1 and not config.sharded and config.accumulate == 1
     return alone and known and has_kernels(processes.device)
 

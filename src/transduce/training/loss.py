@@ -70,24 +70,21 @@ class Objective(nn.Module):
         if self.agreement and self.training:
             others = self.model.states(*rows, longest=self.longest, tiles=tiles)
             return self._agree(states, others, target)
-        if self._can_fuse(states):
+        if can_fuse(states):
             from transduce.kernels.loss import projected_loss
 
-            return projected_loss(states, self.model.output_weight, target, self.label_smoothing, PAD)
+            output = self.model.output_weight, self.model.output_bias
+            return projected_loss(states, *output, target, self.label_smoothing, PAD)
         return stack(smoothed_loss(self.model.project(states), target, self.label_smoothing))
 
     def _agree(self, states: Tensor, others: Tensor, target: Tensor) -> Float[Tensor, "2"]:
-        if self._can_fuse(states):
+        if can_fuse(states):
             from transduce.kernels import agreement
 
-            weight, smoothing = self.model.output_weight, self.label_smoothing
-            return agreement.agreeing_loss(states, others, weight, target, smoothing, self.agreement, PAD)
+            output = self.model.output_weight, self.model.output_bias
+            return agreement.agreeing_loss(states, others, *output, target, self.label_smoothing, self.agreement, PAD)
         logits = self.model.project(states), self.model.project(others)
         return stack(agreeing_loss(*logits, target, self.label_smoothing, self.agreement))
-
-    def _can_fuse(self, states: Tensor) -> bool:
-        """Whether our own kernels know this loss: those of the logits have no bias."""
-        return self.model.output_bias is None and can_fuse(states)
 
     def measure(self, batch: Batch) -> Float[Tensor, "2"]:
         """The same of a batch."""
