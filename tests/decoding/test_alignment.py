@@ -17,7 +17,7 @@ from transduce.errors import DataError
 from transduce.model.attention import Weights
 from transduce.model.layers import DecoderLayer
 from transduce.model.transformer import Transformer
-from transduce.text.subwords import BEGIN, END, SPACE
+from transduce.text.subwords import BEGIN, END, SPACE, Subwords
 
 __all__ = ["one_thread"]
 
@@ -113,8 +113,11 @@ class Copier:
         return logits
 
 
-class Words:
+class Words(Subwords):
     """Subwords of which each is a word."""
+
+    def __init__(self):
+        self.ends = True
 
     def pieces(self, tokens: Any) -> list[str]:
         return [f"{SPACE}{token}" for token in tokens]

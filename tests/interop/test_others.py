@@ -1,4 +1,4 @@
-"""Models that Marian, fairseq and JoeyNMT have made and saved (fixtures/make.py): ours answer what they answered."""
+"""Models that Marian, fairseq, JoeyNMT and OpenNMT-py have saved (fixtures/make.py): ours answer what they answered."""
 
 import json
 import shutil
@@ -18,7 +18,10 @@ from transduce.interop.marian import read_tokens
 from transduce.model.saved import load_model
 
 FIXTURES = Path(__file__).parent / "fixtures"
-NAMES = ["marian-post", "marian-pre", "fairseq-post", "fairseq-pre", "fairseq-learned", "joeynmt-post", "joeynmt-pre"]
+NAMES = [
+    *("marian-post", "marian-pre", "fairseq-post", "fairseq-pre", "fairseq-learned", "joeynmt-post", "joeynmt-pre"),
+    *("opennmt-shared", "opennmt-rotary", "opennmt-concat", "opennmt-old"),
+]
 
 
 def order(name: str, out: Path) -> Order:
@@ -26,7 +29,7 @@ def order(name: str, out: Path) -> Order:
     folder = FIXTURES / name
     if name.startswith("marian"):
         return Order(folder / "model.npz", out)
-    file = "checkpoint.pt" if name.startswith("fairseq") else "best.ckpt"
+    file = {"fairseq": "checkpoint.pt", "joeynmt": "best.ckpt", "opennmt": "model.pt"}[name.split("-")[0]]
     return Order(folder / file, out, pieces=tuple(sorted(folder.glob("*.model"))))
 
 
@@ -69,7 +72,8 @@ def test_what_each_becomes(tmp_path: Path):
         model = loaded.config.model
         kinds[name] = (model.tie, model.norm, model.activation, model.norm_epsilon, model.max_positions)
         assert sum(weight.numel() for weight in loaded.model.parameters()) == model.parameters()
-        assert loaded.about.get("languages") == (["en", "de"] if name.startswith("fairseq") else None)
+        told = name.startswith("fairseq") or name == "opennmt-shared"
+        assert loaded.about.get("languages") == (["en", "de"] if told else None)
     assert kinds == {
         "marian-post": ("all", "post", "silu", 1e-6, 1024),
         "marian-pre": ("output", "pre", "relu", 1e-6, 1024),
@@ -78,6 +82,10 @@ def test_what_each_becomes(tmp_path: Path):
         "fairseq-learned": ("none", "post", "relu", 1e-5, 64),
         "joeynmt-post": ("all", "post", "relu", 1e-6, 1024),
         "joeynmt-pre": ("none", "pre", "silu", 1e-6, 1024),
+        "opennmt-shared": ("all", "pre", "relu", 1e-6, 1024),
+        "opennmt-rotary": ("none", "pre", "swiglu", 1e-6, 1024),
+        "opennmt-concat": ("none", "pre", "gelu", 1e-6, 1024),
+        "opennmt-old": ("output", "pre", "relu", 1e-6, 1024),
     }
 
 
@@ -199,9 +207,3 @@ def test_other_models_of_joeynmt_are_refused(tmp_path: Path, change: tuple[str, 
     with pytest.raises(DataError) as caught:
         import_model(Order(tmp_path / "changed" / "best.ckpt", tmp_path / "ours", pieces=pieces))
     assert message in str(caught.value)
-
-
-def test_opennmt_is_refused_with_the_reason(tmp_path: Path):
-    torch.save({"model": {}, "generator": {}, "vocab": {}, "opt": None}, tmp_path / "x.pt")
-    with pytest.raises(DataError, match="OpenNMT-py, which cannot be imported: its sources have no end token"):
-        import_model(Order(tmp_path / "x.pt", tmp_path / "ours", pieces=(tmp_path / "x.model",)))

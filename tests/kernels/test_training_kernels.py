@@ -118,7 +118,8 @@ def test_projected_loss(
     monkeypatch.setattr(loss_module, "SHARE", share)
     torch.manual_seed(6)
     inputs = leaves((tokens, 12), (vocabulary, 12), *[(vocabulary,)] * biased)
-    states, weight, bias = (*inputs, None)[:3]
+    states, weight = inputs[:2]
+    bias = inputs[2] if biased else None
     targets = torch.randint(0, vocabulary, (tokens,))
     targets[-1] = 0  # padding
     expected = torch.stack(smoothed_loss(functional.linear(states, weight, bias), targets, smoothing))
@@ -151,14 +152,12 @@ def test_agreeing_loss(
     monkeypatch.setattr(loss_module, "SHARE", share)
     torch.manual_seed(6)
     inputs = leaves((tokens, 12), (tokens, 12), (vocabulary, 12), *[(vocabulary,)] * biased)
-    states, others, weight, bias = (*inputs, None)[:4]
+    states, others, weight = inputs[:3]
+    bias = inputs[3] if biased else None
     targets = torch.randint(0, vocabulary, (tokens,))
     targets[-1] = 0  # padding
-    expected = torch.stack(
-        agreeing_loss(
-            *(functional.linear(some, weight, bias) for some in (states, others)), targets, smoothing, strength
-        )
-    )
+    logits = [functional.linear(some, weight, bias) for some in (states, others)]
+    expected = torch.stack(agreeing_loss(logits[0], logits[1], targets, smoothing, strength))
     (expected[0] * 0.5).backward()
     gradients = [leaf.grad for leaf in inputs]
     for leaf in inputs:

@@ -10,7 +10,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transduce.interop.vocabulary import Foreign, join_subwords, number_tokens
+from transduce.interop.vocabulary import Foreign, number_sides
 from transduce.text import numbers
 from transduce.text.extend import FEWEST, count_words, extend
 from transduce.text.pieces import NORMAL, PieceModel, read_pieces, write_pieces
@@ -156,7 +156,7 @@ def share(kind: str) -> dict[Side, Subwords]:
     texts = dict.fromkeys(piece.text for model in models.values() for piece in model.pieces if piece.kind == NORMAL)
     del texts[LOST]
     vocabulary = Foreign(["</s>", "<unk>", *texts, "<pad>"], unknown=1, end=0, pad=len(texts) + 2)
-    subwords = join_subwords(number_tokens(vocabulary, list(models.values())), models)
+    _, subwords = number_sides({"source": vocabulary, "target": vocabulary}, models)
     return {side: subwords[side] for side in SIDES}
 
 

@@ -99,11 +99,12 @@ def find_places(model: Transformer, pairs: Sequence[Pair], subwords: Mapping[Any
     """The heads whose mean agrees best with what the model needs; none, if there are too few words to tell."""
     longest = min(LENGTH, model.config.max_positions - 1)
     pairs = [pair for pair in pairs if min(map(len, pair)) > 1 and max(map(len, pair)) <= longest][:PAIRS]
-    sides = [
-        (number_words(subwords["source"].pieces(source[:-1])), number_words(subwords["target"].pieces(target[:-1])))
-        for source, target in pairs
-    ]
-    needed = _find_needed(model, pairs, sides)
+    own = subwords["source"], subwords["target"]
+    source, target = (
+        [number_words(side.pieces(side.open(pair[place]))) for pair in pairs] for place, side in enumerate(own)
+    )
+    sides = list(zip(source, target))
+    needed = _find_needed(model, pairs, sides, own[0])
     if sum(map(len, needed)) < LEAST:
         return []
     places = [Place(*each) for each in product(range(len(model.decoder)), range(model.config.heads), (0, 1))]
@@ -121,13 +122,14 @@ def find_places(model: Transformer, pairs: Sequence[Pair], subwords: Mapping[Any
 
 
 def _find_needed(
-    model: Transformer, pairs: Sequence[Pair], sides: Sequence[tuple[np.ndarray, np.ndarray]]
+    model: Transformer, pairs: Sequence[Pair], sides: Sequence[tuple[np.ndarray, np.ndarray]], subwords: Subwords
 ) -> list[Links]:
     """For target words, the source word without which they are the least probable, where it is needed at all."""
     asked: list[Pair] = []
     for (source, target), (words, _) in zip(pairs, sides):
         asked.append((source, target))
-        asked += [(np.append(source[:-1][words != word], source[-1]), target) for word in range(int(words[-1]) + 1)]
+        left = (subwords.open(source)[words != word].tolist() for word in range(int(words[-1]) + 1))
+        asked += [(np.array(subwords.close(tokens)), target) for tokens in left]
     scores = iter(score_pairs(model, asked))
     needed: list[Links] = []
     for source, target in sides:

@@ -20,7 +20,7 @@ from transduce.errors import ConfigError, DataError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.pictures import make_svg
-from transduce.text.subwords import END, Subwords
+from transduce.text.subwords import Subwords
 from transduce.text.trees import ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
 from transduce.text.words import split_words
 
@@ -175,7 +175,9 @@ class Parser:
         # A word that is nothing but what nobody sees has no token; each has one or more otherwise.
         tokens = self.subwords["source"].encode(normalise(to_sentence(words), self._clean)[0])
         said = self._brackets.find_words(normalise(word, self._clean)[0] for word in words)
-        return Task(np.array([*tokens, END], np.int32), words=said if options.constrained else None)
+        return Task(
+            np.array(self.subwords["source"].close(tokens), np.int32), words=said if options.constrained else None
+        )
 
     def _read(self, words: Sequence[str], hypothesis: Hypothesis) -> Candidate:
         symbols = [self._brackets.symbols[token] for token in hypothesis.tokens]

@@ -337,16 +337,16 @@ class Translator:
 
     def tokens(self, text: str, side: str) -> np.ndarray:
         """A text in the form that the training text was brought to, as tokens with their end."""
-        return np.array([*self.subwords[side].encode(self._normal(text)), END], np.int32)
+        subwords = self.subwords[side]
+        return np.array(subwords.close(subwords.encode(self._normal(text))), np.int32)
 
     def align(self, pairs: Sequence[Pair]) -> list[Links]:
         """Which word of a source each word of a translation comes from, both given as tokens with their ends."""
         model = self.loaded[0].model
         shares = attention_shares(model, pairs, read_places(self.loaded[0].about, model))
+        sides = self.subwords["source"], self.subwords["target"]
         return [
-            align_words(
-                share, *(self.subwords[side].pieces(tokens[:-1]) for side, tokens in zip(("source", "target"), pair))
-            )
+            align_words(share, *(own.pieces(own.open(tokens)) for own, tokens in zip(sides, pair)))
             for share, pair in zip(shares, pairs)
         ]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transduce.flags import Parser
 
-KINDS = ("huggingface", "marian", "fairseq", "joeynmt")
+KINDS = ("huggingface", "marian", "fairseq", "joeynmt", "opennmt")
 
 
 def import_(parser: Parser, argv: list[str]) -> None:

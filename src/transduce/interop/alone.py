@@ -49,11 +49,12 @@ class Translator:
         return found
 
     def tokens(self, line: str) -> list[int]:
-        """A line as tokens with their end; what is no token is unknown."""
+        """A line as tokens with their end, if sources have one; what is no token is unknown."""
         text = " ".join(line.split())
         form = self.settings["unicode"]
         text = text if form == "off" else unicodedata.normalize(form, text)
-        return [*(self.numbers.get(piece, UNKNOWN) for piece in self.source.encode(text, out_type=str)), END]
+        tokens = [self.numbers.get(piece, UNKNOWN) for piece in self.source.encode(text, out_type=str)]
+        return [*tokens, END] if self.source.eos_id() == END else tokens or [UNKNOWN]
 
     def search(self, sources: list[list[int]], settings: dict[str, Any]) -> list[list[int]]:
         """The best translation of each sentence, as tokens."""

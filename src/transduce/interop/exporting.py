@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
-from transduce.config import ModelConfig
 from transduce.decoding.translator import Translator
 from transduce.disk import move, sync_folder, write_synced
 from transduce.errors import ConfigError, DataError, TransduceError, UsageError
@@ -44,7 +43,7 @@ class Target(Protocol):
     ALIKE: bool
     """whether it is searched with as ours are, length penalty and all"""
 
-    def find_problems(self, config: ModelConfig) -> list[str]:
+    def find_problems(self, loaded: Loaded) -> list[str]:
         """What this kind cannot compute."""
         ...
 
@@ -162,8 +161,8 @@ def _refuse(order: Order, target: Target, loaded: Loaded) -> None:
             f"{loaded.folder}: is a parser, and its trees are found by a search that no other runtime has; "
             "use --to transduce"
         )
-    if problems := target.find_problems(loaded.config.model):
-        others = [kind for kind in get_args(Kind)[1:] if not find_target(kind).find_problems(loaded.config.model)]
+    if problems := target.find_problems(loaded):
+        others = [kind for kind in get_args(Kind)[1:] if not find_target(kind).find_problems(loaded)]
         remedy = f"use --to {' or '.join(others)}"
         raise ConfigError("\n".join(f"{loaded.folder}: has {problem}; {remedy}" for problem in problems))
 

@@ -99,10 +99,6 @@ def _settings(path: Path, found: Any) -> Setting:
     """The model's settings: pickled as an object in older checkpoints, as a dictionary of such in newer ones."""
     if not isinstance(found, Mapping) or "model" not in found:
         raise DataError(f"{path}: holds no model; it is no checkpoint of fairseq")
-    if "opt" in found and "generator" in found:
-        raise DataError(
-            f"{path}: a checkpoint of OpenNMT-py, which cannot be imported: its sources have no end token, and ours do"
-        )
     places: list[Any] = [found.get("args")]
     if isinstance(whole := found.get("cfg"), Mapping | StandIn):
         places += [whole.get("model"), whole.get("task")]

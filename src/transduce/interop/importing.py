@@ -8,7 +8,7 @@ from transduce.errors import DataError, UsageError
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
 
-Kind = Literal["huggingface", "marian", "fairseq", "joeynmt"]
+Kind = Literal["huggingface", "marian", "fairseq", "joeynmt", "opennmt"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ def detect(source: Path) -> Kind:
     if source.suffix == ".npz":
         return "marian"
     if source.is_file() and source.suffix == ".pt":
-        return "fairseq"
+        from transduce.interop.checkpoint import read_checkpoint
+        from transduce.interop.opennmt import is_opennmt
+
+        return "opennmt" if is_opennmt(read_checkpoint(source)) else "fairseq"
     if source.is_file() and source.suffix == ".ckpt":
         return "joeynmt"
     known = ", ".join(get_args(Kind))
@@ -80,5 +83,9 @@ def read(order: Order, kind: str) -> Imported:
             from transduce.interop.joeynmt import read_joeynmt
 
             return read_joeynmt(order.source, order.vocabularies, order.pieces)
+        case "opennmt":
+            from transduce.interop.opennmt import read_opennmt
+
+            return read_opennmt(order.source, order.pieces)
         case _:
             raise UsageError(f"--kind {kind} is not known; use {', '.join(get_args(Kind))}")

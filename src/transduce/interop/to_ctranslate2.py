@@ -51,9 +51,9 @@ CTranslate2's length penalty is the number of tokens to that power; that of tran
 says at least one token unless `min_decoding_length=0` is given."""
 
 
-def find_problems(config: ModelConfig) -> list[str]:
+def find_problems(loaded: Loaded) -> list[str]:
     """What CTranslate2 cannot compute."""
-    if config.attention == "additive":
+    if loaded.config.model.attention == "additive":
         return ['model.attention = "additive", and CTranslate2 knows dot products only']
     return []
 
@@ -68,7 +68,7 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
         "eos_token": names["target"][END],
         "decoder_start_token": names["target"][BEGIN],
         "add_source_bos": False,
-        "add_source_eos": True,
+        "add_source_eos": loaded.subwords["source"].ends,
         "layer_norm_epsilon": loaded.config.model.norm_epsilon,
         "multi_query_attention": False,
     }
@@ -120,7 +120,8 @@ def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
     import ctranslate2
 
     names = [token_names(loaded, side) for side in SIDES]
-    given = [[[own[token] for token in pair[side][:-1]] for pair in pairs] for side, own in enumerate(names)]
+    tokens = [[loaded.subwords[side].open(pair[place]) for pair in pairs] for place, side in enumerate(SIDES)]
+    given = [[[own[token] for token in some] for some in sides] for own, sides in zip(names, tokens)]
     translator = ctranslate2.Translator(str(folder), device="cpu")
     return [sum(found.log_probs) for found in translator.score_batch(*given, max_batch_size=_BATCH)]
 

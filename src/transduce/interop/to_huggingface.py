@@ -51,8 +51,9 @@ The length penalty of `generate` is the number of tokens to that power; that of 
 it."""
 
 
-def find_problems(config: ModelConfig) -> list[str]:
+def find_problems(loaded: Loaded) -> list[str]:
     """What no class of transformers computes."""
+    config = loaded.config.model
     kind = _CLASSES.get((config.norm, config.positions))
     share = config.d_model // config.heads
     problems = []
@@ -71,6 +72,8 @@ def find_problems(config: ModelConfig) -> list[str]:
         problems.append(
             f"heads of {max(config.head_widths())} numbers, and its heads have d_model / heads = {share} at most"
         )
+    if not loaded.subwords["source"].ends:
+        problems.append("sources without an end token, and its tokenizer gives them one")
     if kind and kind[0] != "marian" and config.tie != "all":
         problems.append(f'model.tie = "{config.tie}", and {kind[1]} shares one matrix (model.tie = "all")')
     return problems

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram, export, save
 
-from transduce.config import ModelConfig
 from transduce.disk import sync_file, write_json, write_synced
 from transduce.interop.check import Pair, Said
 from transduce.interop.dense import Encoder, Step
@@ -40,7 +39,7 @@ python FOLDER/translate.py < IN > OUT
 transduce does, and may be changed at will."""
 
 
-def find_problems(config: ModelConfig) -> list[str]:
+def find_problems(loaded: Loaded) -> list[str]:
     """There are none: the programs are the model's own code."""
     return []
 

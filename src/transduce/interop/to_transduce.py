@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from transduce.config import ModelConfig
 from transduce.decoding.force import score_pairs
 from transduce.decoding.translator import Translator
 from transduce.interop.check import Pair, Said
@@ -40,7 +39,7 @@ print(Parser.load("FOLDER").parse("EXAMPLE"))
 ```"""
 
 
-def find_problems(config: ModelConfig) -> list[str]:
+def find_problems(loaded: Loaded) -> list[str]:
     """There are none."""
     return []
 

@@ -43,7 +43,8 @@ class Foreign:
 
     tokens: Sequence[str]
     unknown: int
-    end: int
+    end: int | None
+    """none: it closes no text"""
     pad: int | None = None
     begin: int | None = None
     """the token that a decoder is given first; none: it is given zeros"""
@@ -89,8 +90,8 @@ def number_tokens(foreign: Foreign, models: Sequence[PieceModel]) -> Numbering:
     return Numbering([*rows, *others], never, [*specials, *names], added)
 
 
-def make_subwords(numbering: Numbering, model: PieceModel) -> Subwords:
-    """Subwords that split a text as the model does, into our numbers."""
+def make_subwords(numbering: Numbering, model: PieceModel, *, ends: bool = True) -> Subwords:
+    """Subwords that split a text as the model does, into our numbers, and close it or not."""
     known = {piece.text: piece for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL)}
     names = [*numbering.names, LAST, *numbering.unknown] if numbering.unknown else numbering.names
     pieces = [known.get(name) or _unused(name, model) for name in names]
@@ -98,6 +99,8 @@ def make_subwords(numbering: Numbering, model: PieceModel) -> Subwords:
         pieces[len(numbering.names)] = Piece(LAST, 0.0, CONTROL)
     for number, kind in ((PAD_ID, CONTROL), (UNKNOWN_ID, UNKNOWN), (BEGIN_ID, CONTROL), (END_ID, CONTROL)):
         pieces[number] = Piece(numbering.names[number], 0.0, kind)
+    if not ends:
+        pieces[END_ID] = unused(numbering.names[END_ID], model)
     written = write_pieces(model, pieces, (UNKNOWN_ID, BEGIN_ID, END_ID, PAD_ID))
     try:
         return Subwords(written)
@@ -105,22 +108,31 @@ def make_subwords(numbering: Numbering, model: PieceModel) -> Subwords:
         raise DataError(f"SentencePiece refuses the vocabulary ({error})") from error
 
 
-def join_subwords(numbering: Numbering, models: dict[str, PieceModel]) -> dict[str, Subwords]:
-    """The subwords of both sides of one vocabulary; one object where both split alike."""
-    source = make_subwords(numbering, models["source"])
-    target = make_subwords(numbering, models["target"])
-    return {"source": source, "target": source if source.model == target.model else target}
-
-
 def number_sides(
-    foreign: dict[str, Foreign], models: dict[str, PieceModel]
+    foreign: dict[str, Foreign], models: dict[str, PieceModel], *, source_ends: bool = True
 ) -> tuple[dict[str, Numbering], dict[str, Subwords]]:
-    """The numbers and the subwords of both sides; one numbering where they have the same vocabulary."""
+    """The numbers and the subwords of both sides; one of each where they are the same."""
     if foreign["source"] == foreign["target"]:
-        numbering = number_tokens(foreign["target"], list(models.values()))
-        return dict.fromkeys(foreign, numbering), join_subwords(numbering, models)
-    numberings = {side: number_tokens(foreign[side], [models[side]]) for side in foreign}
-    return numberings, {side: make_subwords(numberings[side], models[side]) for side in foreign}
+        _refuse_others(foreign["target"], list(models.values()), "both sides")
+        numberings = dict.fromkeys(foreign, number_tokens(foreign["target"], list(models.values())))
+    else:
+        for side in foreign:
+            _refuse_others(foreign[side], [models[side]], f"the {side}")
+        numberings = {side: number_tokens(foreign[side], [models[side]]) for side in foreign}
+    source = make_subwords(numberings["source"], models["source"], ends=source_ends)
+    target = make_subwords(numberings["target"], models["target"])
+    return numberings, {"source": source, "target": source if source.model == target.model else target}
+
+
+def _refuse_others(foreign: Foreign, models: Sequence[PieceModel], whose: str) -> None:
+    """A SentencePiece model that knows few of the tokens is not the one that made them."""
+    pieces = {piece.text for model in models for piece in model.pieces}
+    known = sum(token in pieces for token in foreign.tokens)
+    if known < len(foreign.tokens) / 2:
+        raise DataError(
+            f"of the {len(foreign.tokens):,} tokens of {whose} only {known:,} are pieces of the SentencePiece model; "
+            "the text was split in another way: name the model it was split with"
+        )
 
 
 def read_lines(path: Path, what: str) -> list[str]:

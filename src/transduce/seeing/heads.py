@@ -78,7 +78,12 @@ def measure_profiles(
     """What each head of the model looks at; links are those that its alignments are compared with."""
     model, names = translator.loaded[0].model, translator.subwords
     sides = [
-        Sides(names["source"].pieces(source[:-1]), names["target"].pieces(target[:-1]), own)
+        Sides(
+            names["source"].pieces(names["source"].open(source)),
+            names["target"].pieces(target[:-1]),
+            own,
+            ended=names["source"].ends,
+        )
         for (source, target), own in zip(pairs, links)
     ]
     of_source = Frequencies([one.source for one in sides])
@@ -88,7 +93,7 @@ def measure_profiles(
     for count, (number, looked) in enumerate(look(model, pairs), 1):
         own = sides[number]
         masks = {
-            "encoder": mask_self(own.source, of_source, "encoder"),
+            "encoder": mask_self(own.source, of_source, "encoder", ended=own.ended),
             "decoder": mask_self(own.target, of_target, "decoder"),
             "cross": mask_cross(own, of_source),
         }

@@ -45,6 +45,8 @@ class Sides:
     target: Sequence[str]
     links: Links
     """(source word, target word) pairs to agree with"""
+    ended: bool = True
+    """whether the source has a mark of its end"""
 
 
 Masks = Mapping[str, Bool[np.ndarray, "query key"]]
@@ -62,10 +64,10 @@ class Frequencies:
         return np.array([count == min(counts) for count in counts], bool)
 
 
-def mask_self(pieces: Sequence[str], rare: Frequencies, kind: Kind) -> Masks:
+def mask_self(pieces: Sequence[str], rare: Frequencies, kind: Kind, *, ended: bool = True) -> Masks:
     """What a sentence's tokens may look at in itself: with an end (encoder), or after a beginning (decoder)."""
-    many = len(pieces) + 1
-    inside = np.s_[1:] if kind == "decoder" else np.s_[:-1]
+    many = len(pieces) + (ended or kind == "decoder")
+    inside = np.s_[1:] if kind == "decoder" else np.s_[: len(pieces)]
     words, names = np.full(many, -1), np.full(many, "", object)
     words[inside], names[inside] = number_words(pieces), pieces
     marked, rarest, stops = np.ones(many, bool), np.zeros(many, bool), np.zeros(many, bool)
@@ -94,14 +96,15 @@ def mask_self(pieces: Sequence[str], rare: Frequencies, kind: Kind) -> Masks:
 
 def mask_cross(sides: Sides, rare: Frequencies) -> Masks:
     """What the steps that say a translation may look at in the source."""
-    steps, many = len(sides.target) + 1, len(sides.source) + 1
+    steps, many = len(sides.target) + 1, len(sides.source) + sides.ended
+    inside = np.s_[: len(sides.source)]
     every = np.ones((steps, 1), bool)
-    marked, rarest, stops = np.zeros(many, bool), np.zeros(many, bool), np.zeros(many, bool)
-    marked[-1] = True
-    rarest[:-1] = rare.rarest(sides.source)
-    stops[:-1] = [is_punctuation(piece) for piece in sides.source]
+    marked, rarest, stops = np.ones(many, bool), np.zeros(many, bool), np.zeros(many, bool)
+    marked[inside] = False
+    rarest[inside] = rare.rarest(sides.source)
+    stops[inside] = [is_punctuation(piece) for piece in sides.source]
     twins = np.zeros((steps, many), bool)
-    twins[:-1, :-1] = np.array(sides.target, object)[:, None] == np.array(sides.source, object)[None, :]
+    twins[:-1, inside] = np.array(sides.target, object)[:, None] == np.array(sides.source, object)[None, :]
     return {"twin": twins, "end": every & marked, "stop": every & stops, "rare": every & rarest}
 
 

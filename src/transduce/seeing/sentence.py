@@ -66,7 +66,7 @@ class Seen:
     log_probability: float
     """log P(target | source), in nats"""
     source_pieces: tuple[str, ...]
-    """the source's subwords and its end"""
+    """the source's subwords and its end, if it has one"""
     taken_pieces: tuple[str, ...]
     """what the decoder takes in: the beginning, then the target's subwords"""
     said_pieces: tuple[str, ...]
@@ -99,12 +99,16 @@ class Seen:
         """The same page in a notebook."""
         return make_frame(self.source, self.page(), FRAME)
 
+    def _open_source(self) -> Sequence[str]:
+        """The source's subwords without its end."""
+        return self.source_pieces[:-1] if self.source_pieces[-1] == NAMES[END] else self.source_pieces
+
     def to_dict(self, digits: int = 6) -> dict[str, Any]:
         """As JSON has it, weights and probabilities rounded to so many decimals."""
         return {
             "format": FORMAT,
             "model": self.model,
-            "source": {"text": self.source, "pieces": self.source_pieces, "words": _words(self.source_pieces[:-1])},
+            "source": {"text": self.source, "pieces": self.source_pieces, "words": _words(self._open_source())},
             "target": {
                 "text": self.target,
                 "given": self.given,
@@ -140,7 +144,7 @@ def see(
     config = config or translator.search
     translator.check(request, "the sentence")
     task = translator.task(request)
-    if len(task.source) == 1:
+    if list(task.source) == translator.subwords["source"].close([]):
         raise DataError("there is nothing to look at: the sentence is empty; give some words")
     _refuse_long(len(task.source), "sentence")
     record: Record | None = None
@@ -159,7 +163,7 @@ def see(
     tree = make_tree(record) if record else []
     return Seen(
         model=name_of(translator),
-        source=sides["source"].decode(source[:-1]),
+        source=sides["source"].decode(sides["source"].open(source)),
         target=sides["target"].decode(tokens[:-1]),
         given=target is not None,
         complete=complete,

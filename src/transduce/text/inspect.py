@@ -92,8 +92,8 @@ def measure_padding(source: np.ndarray, target: np.ndarray) -> dict[str, float]:
 
 
 def _example(data: DataSet, pair: int) -> dict[str, str]:
-    tokens = {side: data.train.tokens(side, pair) for side in SIDES}
-    return {side: " ".join(data.subwords[side].pieces(tokens[side][:-1])) for side in SIDES}
+    subwords = data.subwords
+    return {side: " ".join(subwords[side].pieces(subwords[side].open(data.train.tokens(side, pair)))) for side in SIDES}
 
 
 def show_inspection(found: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import sentencepiece
@@ -26,6 +26,7 @@ LAST = "<last>"  # behind it stand subwords that a text is split into, but that 
 HIDDEN = "\ufdd0"  # is in no text: a subword with it is never split into, and read without it
 _LINE_END = "\n"
 _TAG = re.compile(r"\s*(>>\S+<<)")
+Tokens = TypeVar("Tokens", list[int], np.ndarray)
 TABLE_WORDS = 300_000  # a table of words takes in no more: it bounds the memory
 
 
@@ -131,10 +132,13 @@ class Subwords:
     model: bytes
     processor: sentencepiece.SentencePieceProcessor
     by_word: bool
+    ends: bool
+    """whether its texts are closed by END; sources of some models of others are not"""
 
     def __init__(self, model: bytes):
         self.model = model
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.ends = self.processor.eos_id() == END
         last = self.processor.piece_to_id(LAST)
         self._size = self.processor.get_piece_size() if last == UNKNOWN else last
         # A twin that does not put a space before the text, for what follows a literal U+2581.
@@ -158,7 +162,8 @@ class Subwords:
         except (OSError, RuntimeError) as error:
             raise DataError(f"{path}: not a readable SentencePiece model ({error})") from error
         inner = found.processor
-        if (inner.pad_id(), inner.unk_id(), inner.bos_id(), inner.eos_id()) != (PAD, UNKNOWN, BEGIN, END):
+        known = (inner.pad_id(), inner.unk_id(), inner.bos_id()) == (PAD, UNKNOWN, BEGIN)
+        if not known or inner.eos_id() not in (END, -1):
             raise DataError(
                 f"{path}: its padding, unknown, begin and end tokens are not {PAD}, {UNKNOWN}, {BEGIN} and {END}; "
                 "use a model that transduce prepare has learned"
@@ -191,6 +196,14 @@ class Subwords:
             # SentencePiece takes this character for a space; spelled in its bytes it remains itself.
             tokens += self._space + self._inner.encode(fragment)
         return self._known(tokens)
+
+    def close(self, tokens: list[int]) -> list[int]:
+        """The token ids of a text with the end behind them, or as they are; never none."""
+        return [*tokens, END] if self.ends else tokens or [UNKNOWN]
+
+    def open(self, tokens: Tokens) -> Tokens:
+        """The token ids of a closed text without the end."""
+        return tokens[:-1] if self.ends else tokens
 
     def _encode_known(self, text: str) -> list[int]:
         """The same of a model without bytes: what it cannot split may be a subword of the other side."""
@@ -249,11 +262,11 @@ class Subwords:
         return self.processor.encode(words, num_threads=1) if whole else list(map(self.encode, words))
 
     def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encode many lines into one row of tokens, each line closed by END, and the lines' lengths."""
+        """Encode many lines into one row of tokens, each line closed, and the lines' lengths."""
         # The table takes lines whose words are parted by one space each, as all are that were cleaned.
         if self._table and not any(map(_has_odd_spaces, lines)):
             return self._table.encode(lines)
-        encoded = [[*self.encode(line), END] for line in lines]
+        encoded = [self.close(self.encode(line)) for line in lines]
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         return np.array([token for tokens in encoded for token in tokens], np.int32), lengths
 
@@ -314,7 +327,7 @@ class _Table:
         self.subwords = subwords
         self.rows = _Rows()
         self.tokens = np.array([END], np.int32)
-        self.lengths = np.array([1], np.int64)
+        self.lengths = np.array([int(subwords.ends)], np.int64)
         self.starts = np.array([0], np.int64)
 
     def encode(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:

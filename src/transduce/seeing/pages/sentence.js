@@ -126,7 +126,7 @@ function showWords(root, seen) {
       { class: "quiet" },
       "Which word of the source each word of the translation comes from, by the attention of one layer, the mean of its heads. Point at a word of either.",
     ),
-    fill("source", seen.source.pieces.slice(0, -1), seen.source.words),
+    fill("source", seen.source.pieces.slice(0, seen.source.words.length), seen.source.words),
     fill("target", seen.target.said.slice(0, -1), seen.target.words),
   );
 }
