@@ -12,6 +12,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -119,6 +120,9 @@ class Reader:
         self.write("letter.txt", "forty-two\n")
         self.write("page.html", "<p>forty-two <b>euros</b></p>\n")
         save_marian(self.folder / "marian").folder.rename(self.folder / "opus-mt-en-de")
+        opennmt = Path(__file__).parent / "interop" / "fixtures" / "opennmt-shared"
+        shutil.copy(opennmt / "model.pt", self.folder / "openmt.model_step_100000.pt")
+        shutil.copy(opennmt / "joint.model", self.folder / "sentencepiece.model")
 
     def write(self, name: str, text: str) -> None:
         """Put a file into the folder."""
