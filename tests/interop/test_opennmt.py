@@ -92,6 +92,14 @@ def ours_subwords(ours: Path) -> dict[str, Subwords]:
     return load_model(ours).subwords
 
 
+def test_a_target_without_an_end_is_refused(ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "x.tsv").write_text("one\teins\ntwo\tzwei\n" * 20, encoding="utf-8")
+    files = ["--pairs", str(tmp_path / "x.tsv"), "--dev-split", "1", "--workers", "1"]
+    reused = str(ours / "source.model")
+    assert main(["prepare", str(tmp_path / "data"), *files, "--subwords.reuse", reused]) == 1
+    assert "source.model: has no end token, and a translation needs one" in capsys.readouterr().err
+
+
 def test_it_is_seen_without_an_end(ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     translator = Translator.load(ours, engine="torch")
     found = see(translator, "four to six")

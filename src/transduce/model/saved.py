@@ -31,7 +31,7 @@ from transduce.errors import DataError, suggest
 from transduce.model.card import CARD, make_card
 from transduce.model.compact import compact, expand
 from transduce.model.transformer import Transformer
-from transduce.text.subwords import Subwords
+from transduce.text.subwords import Subwords, load_sides
 from transduce.version import __version__
 
 FORMAT = 1
@@ -191,8 +191,7 @@ def read_config(folder: Path) -> Config:
 def read_subwords(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Subwords]:
     """Read the subword models; one object for both sides where they share it."""
     names = manifest["subwords"]
-    source = Subwords.load(folder / names["source"])
-    target = source if names["source"] == names["target"] else Subwords.load(folder / names["target"])
+    source, target = load_sides(folder / names["source"], folder / names["target"])
     return {"source": source, "target": target}
 
 

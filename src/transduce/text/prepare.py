@@ -27,7 +27,7 @@ from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
 from transduce.text.shards import SIDES, WATCH, DataSet, Side, SplitWriter
 from transduce.text.spool import CleanTask, EncodeTask, Spool
-from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn, learn_symbols
+from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn, learn_symbols, load_sides
 from transduce.text.trees import choose_symbols
 from transduce.text.vary import Varier
 
@@ -237,8 +237,7 @@ class _Preparation:
         A translation model knows words and no brackets: what trees are written in is learned then.
         """
         paths, config = find_subwords(origin), self.config.subwords
-        source = Subwords.load(paths["source"])
-        target = source if len({*paths.values()}) == 1 else Subwords.load(paths["target"])
+        source, target = load_sides(paths["source"], paths["target"])
         if self.config.task == "parsing" and target.kind != "word":
             target = self.learn_symbols(train, verdicts)
         old: dict[Side, Subwords] = {"source": source, "target": target}

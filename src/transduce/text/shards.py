@@ -23,7 +23,7 @@ import numpy as np
 from transduce.disk import LOCK, describe_file, lock, move, sync_folder, write_json
 from transduce.errors import DataError
 from transduce.text.corpus import find_language
-from transduce.text.subwords import Subwords, ragged_indices
+from transduce.text.subwords import Subwords, load_sides, ragged_indices
 
 FORMAT = 1
 SHARD_PAIRS = 1_000_000
@@ -300,9 +300,8 @@ class DataSet:
     @cached_property
     def subwords(self) -> dict[Side, Subwords]:
         """The subword models of the two sides; one object for both where the vocabulary is joint."""
-        names: dict[Side, str] = {side: self.manifest["subwords"][side] for side in SIDES}
-        source = Subwords.load(self.parts / names["source"])
-        target = source if names["source"] == names["target"] else Subwords.load(self.parts / names["target"])
+        names = self.manifest["subwords"]
+        source, target = load_sides(self.parts / names["source"], self.parts / names["target"])
         return {"source": source, "target": target}
 
     def text(self, split: str, side: Side, pair: int) -> str:

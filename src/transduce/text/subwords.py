@@ -303,6 +303,15 @@ def find_subwords(path: Path) -> dict[str, Path]:
     raise DataError(f"{path}: does not exist{suggest(str(path), places.names(), 0.75) or remedy}")
 
 
+def load_sides(source: Path, target: Path) -> tuple[Subwords, Subwords]:
+    """Read the models of both sides; one object where they are one file."""
+    one = Subwords.load(source)
+    other = one if source == target else Subwords.load(target)
+    if not other.ends:
+        raise DataError(f"{target}: has no end token, and a translation needs one; only sources may do without")
+    return one, other
+
+
 def _has_odd_spaces(line: str) -> bool:
     return not line or line[0] == " " or line[-1] == " " or "  " in line or SPACE in line or _LINE_END in line
 
