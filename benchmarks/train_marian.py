@@ -7,7 +7,8 @@ and falls to zero with the minutes, as ours does. Then it translates with `gener
     pip install transformers
     python benchmarks/train_marian.py RUN --data DATA --minutes 10 --source newstest2013.en --reference newstest2013.de
 
-RUN is a run of ours, whose settings are taken.
+RUN is a run of ours, whose settings are taken, or a preset. The state is saved every two minutes, and the same command
+goes on from there.
 """
 
 import argparse
@@ -29,19 +30,21 @@ from train_speed import autocast, rectangles
 from transduce.config import Config
 from transduce.model.device import choose_device
 from transduce.model.saved import find_model, read_config
+from transduce.presets import PRESETS
 from transduce.scoring.texts import read_lines
-from transduce.text.batches import Batch, Batches, Loader
+from transduce.text.batches import START, Batch, Batches, Loader, Position
 from transduce.text.shards import DataSet
 from transduce.text.subwords import BEGIN, END, PAD
 from transduce.training.run import fit_to_data
 from transduce.training.schedule import learning_rate
 
 LONGEST = 1024
+SAVED = 120.0  # seconds after which the state is saved again
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="a run or model of ours")
+    parser.add_argument("run", help="a run or model of ours, or a preset")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--minutes", type=float, required=True, help="of training, start-up not counted")
     parser.add_argument("--peak-rate", type=float, help="of a rate that falls to zero with the minutes")
@@ -53,11 +56,12 @@ def main() -> None:
     given = parser.parse_args()
     device = choose_device(given.device)
     data = DataSet.open(given.data)
-    config = fit_to_data(read_config(find_model(given.run)), data)
+    known = PRESETS[given.run].config if given.run in PRESETS else read_config(find_model(Path(given.run)))
+    config = fit_to_data(known, data)
     torch.manual_seed(config.training.seed)
     model = make_sized(config.model, LONGEST, config.model.dropout).to(device)
     given.out.mkdir(parents=True, exist_ok=True)
-    found = train(model, data, config, device, 60 * given.minutes, given.peak_rate)
+    found = train(model, data, config, device, 60 * given.minutes, given.peak_rate, given.out / "state.pt")
     for source, reference in zip(given.source, given.reference, strict=True):
         begin = time.monotonic()
         said = translate(model, data, read_lines(source), config, device)
@@ -73,14 +77,13 @@ def main() -> None:
     (given.out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
-def prefetched(batches: Batches, pin: bool) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
-    """Padded batches, with how many tokens they have, made while the one before is learned from."""
+def prefetched(batches: Batches, first: Position, pin: bool) -> Iterator[tuple[Batch, tuple[Tensor, ...]]]:
+    """Batches and the same padded, made while the one before is learned from."""
 
-    def make(batch: Batch) -> tuple[int, tuple[Tensor, ...]]:
-        rows = tuple(row.pin_memory() if pin else row for row in rectangles(batch))
-        return batch.source_tokens + batch.target_tokens, rows
+    def make(batch: Batch) -> tuple[Batch, tuple[Tensor, ...]]:
+        return batch, tuple(row.pin_memory() if pin else row for row in rectangles(batch))
 
-    with Loader(batches) as loader, ThreadPoolExecutor(1) as pool:
+    with Loader(batches, first) as loader, ThreadPoolExecutor(1) as pool:
         endless = iter(loader)
         waiting = [pool.submit(make, next(endless)) for _ in range(4)]
         while True:
@@ -89,18 +92,25 @@ def prefetched(batches: Batches, pin: bool) -> Iterator[tuple[int, tuple[Tensor,
 
 
 def train(
-    model: Any, data: DataSet, config: Config, device: torch.device, seconds: float, peak: float | None
+    model: Any, data: DataSet, config: Config, device: torch.device, seconds: float, peak: float | None, state: Path
 ) -> dict[str, Any]:
-    """Train for so long; the first steps are not counted, for they warm up the device."""
+    """Train for so long; steps that warm up the device are not counted, the first and those after a restart."""
     training = config.training
     batches = Batches(data, replace(config.batch, parts=1, similar_lengths=True), seed=training.seed)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     adam = torch.optim.Adam(
         weights, betas=(training.beta1, training.beta2), eps=training.epsilon, fused=device.type == "cuda"
     )
+    before, step, tokens, lost, position = 0.0, 0, 0, torch.zeros((), device=device), START
+    if state.exists():
+        kept = torch.load(state, map_location=device)
+        model.load_state_dict(kept["model"])
+        adam.load_state_dict(kept["adam"])
+        before, step, tokens, position = kept["seconds"], kept["step"], kept["tokens"], Position(*kept["position"])
+        print(f"goes on from step {step:,}", flush=True)
     model.train()
-    begin, step, tokens, lost = time.monotonic(), 0, 0, torch.zeros((), device=device)
-    for many, rows in prefetched(batches, device.type == "cuda"):
+    first, begin, saved = step, time.monotonic() - before, before
+    for batch, rows in prefetched(batches, position, device.type == "cuda"):
         step += 1
         source, target, target_input = (row.to(device, non_blocking=True) for row in rows)
         for group in adam.param_groups:
@@ -118,13 +128,23 @@ def train(
             nn.utils.clip_grad_norm_(weights, training.clip)
         adam.step()
         adam.zero_grad(set_to_none=True)
-        tokens, lost = tokens + many, lost + loss.detach()
-        if step == 3:
-            begin = time.monotonic()
+        tokens, lost = tokens + batch.source_tokens + batch.target_tokens, lost + loss.detach()
+        if step == first + 3:
+            begin = time.monotonic() - before
         if step % 200 == 0:
             print(f"step {step:,}: loss {float(lost) / 200:.3f}, {time.monotonic() - begin:.0f} s", flush=True)
             lost.zero_()
-        if time.monotonic() - begin >= seconds or (peak is None and step >= training.steps):
+        spent = time.monotonic() - begin
+        over = spent >= seconds or (peak is None and step >= training.steps)
+        if over or spent >= saved + SAVED:
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            spent = time.monotonic() - begin
+            kept = {"seconds": spent, "step": step, "tokens": tokens, "position": tuple(batch.next_position)}
+            torch.save({"model": model.state_dict(), "adam": adam.state_dict(), **kept}, state.with_suffix(".new"))
+            state.with_suffix(".new").replace(state)
+            begin, saved = time.monotonic() - spent, spent
+        if over:
             break
     return {"steps": step, "tokens": tokens, "seconds": round(time.monotonic() - begin, 1)}
 
