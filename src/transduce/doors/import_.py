@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transduce.flags import Parser
 
-KINDS = ("huggingface", "marian", "fairseq", "joeynmt", "opennmt")
+KINDS = ("huggingface", "marian", "fairseq", "joeynmt", "opennmt", "ctranslate2")
 
 
 def import_(parser: Parser, argv: list[str]) -> None:

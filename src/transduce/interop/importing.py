@@ -8,7 +8,7 @@ from transduce.errors import DataError, UsageError
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
 
-Kind = Literal["huggingface", "marian", "fairseq", "joeynmt", "opennmt"]
+Kind = Literal["huggingface", "marian", "fairseq", "joeynmt", "opennmt", "ctranslate2"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ def detect(source: Path) -> Kind:
     """How a model was saved, by its files."""
     if not source.exists():
         raise DataError(f"{source}: does not exist")
+    if source.suffix == ".argosmodel" or (source / "model.bin").exists() or (source / "model" / "model.bin").exists():
+        return "ctranslate2"
     if source.is_dir() and (source / "config.json").exists():
         return "huggingface"
     if source.suffix == ".npz":
@@ -87,5 +89,9 @@ def read(order: Order, kind: str) -> Imported:
             from transduce.interop.opennmt import read_opennmt
 
             return read_opennmt(order.source, order.pieces)
+        case "ctranslate2":
+            from transduce.interop.ctranslate2 import read_ctranslate2
+
+            return read_ctranslate2(order.source, order.pieces)
         case _:
             raise UsageError(f"--kind {kind} is not known; use {', '.join(get_args(Kind))}")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -23,6 +22,7 @@ from transduce.interop.rewrite import (
     Imported,
     Linear,
     Tensors,
+    below,
     find_activation,
     make_config,
     timed_positions,
@@ -222,7 +222,7 @@ def _layer(
         draft.linear(f"{ours}.{kind}_residual.norm", tensors.linear(f"{theirs}.{norm}"))
     inner, outer = (tensors.linear(f"{theirs}.feed_forward.{part}") for part in ("w_1", "w_2"))
     if f"{theirs}.feed_forward.w_3.weight" in tensors:
-        inner = _stack(inner, tensors.linear(f"{theirs}.feed_forward.w_3"))
+        inner = below(inner, tensors.linear(f"{theirs}.feed_forward.w_3"))
     draft.feed_forward(f"{ours}.feed_forward", inner, outer)
     draft.linear(f"{ours}.feed_forward_residual.norm", tensors.linear(f"{theirs}.feed_forward.layer_norm"))
 
@@ -239,8 +239,3 @@ def _repeat(linear: Linear, groups: int, times: int) -> Linear:
 def _pair_up(linear: Linear, heads: int) -> Linear:
     """Heads whose first half is turned with the second, as heads whose neighbours are turned together."""
     return _each(linear, lambda part: part.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2))
-
-
-def _stack(first: Linear, second: Linear) -> Linear:
-    bias = None if first.bias is None or second.bias is None else torch.cat((first.bias, second.bias))
-    return Linear(torch.cat((first.weight, second.weight)), bias)

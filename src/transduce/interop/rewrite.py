@@ -42,6 +42,17 @@ class Linear(NamedTuple):
     bias: Tensor | None = None
 
 
+def below(*products: Linear) -> Linear:
+    """Several products as one, their outputs one below the other."""
+    weights = torch.cat([product.weight for product in products])
+    if all(product.bias is None for product in products):
+        return Linear(weights)
+    biases = (
+        product.weight.new_zeros(len(product.weight)) if product.bias is None else product.bias for product in products
+    )
+    return Linear(weights, torch.cat(list(biases)))
+
+
 class Embeddings(NamedTuple):
     """The matrices of both sides and of the output with its bias, as the other toolkit numbers them."""
 

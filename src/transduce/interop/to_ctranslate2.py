@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.disk import sync_file, write_json, write_synced
 from transduce.interop.check import Pair, Said
 from transduce.interop.parts import Attention, Layer, position_tables, take_apart
-from transduce.interop.rewrite import Linear
+from transduce.interop.rewrite import Linear, below
 from transduce.interop.vocabulary import NEVER
 from transduce.model.saved import Loaded, Precision
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
@@ -192,7 +191,7 @@ def _attention(
     query, key, value = attention.query, attention.key, attention.value
     joined = [(query, key, value)] if own else [(query,), (key, value)]
     for number, products in enumerate((*joined, (attention.output,))):
-        drawer.linear(f"{name}/linear_{number}", _below(products))
+        drawer.linear(f"{name}/linear_{number}", below(*products))
     drawer.norm(f"{name}/layer_norm", attention.norm)
     if width * config.heads != config.d_model:
         drawer.number(f"{name}/head_dim", width, "int32")
@@ -200,12 +199,6 @@ def _attention(
         drawer.number(f"{name}/rotary_dim", config.head_widths()[0], "int32")
         drawer.number(f"{name}/rotary_interleave", True, "int8")
         drawer.number(f"{name}/rotary_base", 10_000, "float32")
-
-
-def _below(products: Sequence[Linear]) -> Linear:
-    """Several products as one, their outputs one below the other."""
-    weights, biases = zip(*((product.weight, _bias(product)) for product in products))
-    return Linear(torch.cat(weights), torch.cat(biases))
 
 
 def _bias(product: Linear) -> Tensor:
