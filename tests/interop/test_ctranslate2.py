@@ -208,3 +208,7 @@ def test_files_that_are_missing_are_named(tmp_path: Path):
         archive.writestr("y/metadata.json", "{")
     with pytest.raises(DataError, match=r"y\.argosmodel/metadata\.json: not readable"):
         import_model(Order(tmp_path / "y.argosmodel", tmp_path / "ours"))
+    shutil.copytree(OLD, tmp_path / "z")
+    (tmp_path / "z" / "config.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(DataError, match=r"config\.json: holds a list, where a dict is wanted"):
+        read_ctranslate2(tmp_path / "z")

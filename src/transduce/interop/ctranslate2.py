@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ SIDES = ("source", "target")
 STACKS = ("encoder", "decoder")
 POSITIONS = 1024
 PADDING = ("<pad>", "<blank>")
+Kind = TypeVar("Kind", list[Any], dict[str, Any])
 _TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
 _BY_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.float32}  # in the first versions
 _ACTIVATIONS: dict[int, Activation] = {0: "relu", 2: "silu", 3: "gelu"}
@@ -76,25 +77,30 @@ class Files:
         except OSError as error:
             raise DataError(f"{self.source / name}: cannot be read ({error.strerror})") from error
 
-    def find_json(self, name: str) -> Any:
+    def find_json(self, name: str, kind: type[Kind]) -> Kind | None:
         """What a file of JSON holds, if it is there."""
         data = self.find(name)
+        if data is None:
+            return None
         try:
-            return None if data is None else json.loads(data)
+            found = json.loads(data)
         except ValueError as error:
             raise DataError(f"{self.source / name}: not readable ({error})") from error
+        if not isinstance(found, kind):
+            raise DataError(f"{self.source / name}: holds a {type(found).__name__}, where a {kind.__name__} is wanted")
+        return found
 
 
 def read_ctranslate2(source: Path, pieces: Sequence[Path] = ()) -> Imported:
     """Read a folder of CTranslate2, or a package of Argos Translate, packed or not."""
     files = Files(source)
-    package = files.find_json(PACKAGE)
+    package = files.find_json(PACKAGE, dict)
     inner = "" if package is None else "model/"
     data = files.find(inner + BINARY)
     if data is None:
         raise DataError(f"{source}: has no {inner}{BINARY}; it is no model of CTranslate2")
     version, variables = read_binary(data, f"{source / inner / BINARY}")
-    config = files.find_json(f"{inner}config.json") or {}
+    config = files.find_json(f"{inner}config.json", dict) or {}
     if version < NEWEST:
         config |= _old_settings(variables)
     _refuse_others(source, config)
@@ -245,7 +251,7 @@ def _refuse_others(source: Path, config: Mapping[str, Any]) -> None:
 def _read_vocabulary(files: Files, inner: str, side: str, config: Mapping[str, Any], zeros: bool) -> Foreign:
     """A side's tokens; `zeros`: a decoder is given no token first."""
     for name in ("shared", side):
-        tokens = files.find_json(f"{inner}{name}_vocabulary.json")
+        tokens = files.find_json(f"{inner}{name}_vocabulary.json", list)
         if tokens is None and (data := files.find(f"{inner}{name}_vocabulary.txt")) is not None:
             tokens = data.decode(errors="replace").removesuffix("\n").split("\n")
             if all(token.endswith("\r") for token in tokens):
@@ -355,7 +361,7 @@ class _Stack:
         if found is None or found.dtype == torch.int8:
             return found is None or bool(found)
         usual = sqrt(len(self.norm_weight))
-        if float(found) not in (1.0,) and abs(float(found) - usual) > 1e-2:
+        if float(found) != 1.0 and abs(float(found) - usual) > 1e-2:
             raise DataError(
                 f"{self.tensors.origin}: embeddings are multiplied by {float(found)}; only {usual:.2f} is known"
             )
