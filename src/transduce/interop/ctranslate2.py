@@ -27,6 +27,7 @@ from transduce.interop.rewrite import (
     Tensors,
     below,
     make_config,
+    refuse_turned_bias,
     timed_positions,
 )
 from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_models
@@ -34,16 +35,14 @@ from transduce.model.positions import sinusoids
 from transduce.text.pieces import PieceModel, read_pieces
 
 BINARY = "model.bin"
-PACKAGE = "metadata.json"  # of Argos Translate
-ENDING = ".argosmodel"
-NEWEST = 6  # version of the format
+PACKAGE, PIECES, ENDING = "metadata.json", "sentencepiece.model", ".argosmodel"  # of Argos Translate
+OLDEST, NEWEST = 4, 6  # versions of the format
 SIDES = ("source", "target")
 STACKS = ("encoder", "decoder")
 POSITIONS = 1024
 PADDING = ("<pad>", "<blank>")
 Kind = TypeVar("Kind", list[Any], dict[str, Any])
 _TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
-_BY_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.float32}  # in the first versions
 _ACTIVATIONS: dict[int, Activation] = {0: "relu", 2: "silu", 3: "gelu"}
 _NOT_KNOWN = ("layernorm_embedding", "with_relative_position", "alibi", "multi_query_attention")
 # Numbers that nothing is computed with here.
@@ -59,10 +58,13 @@ class Files:
         if source.is_file():
             try:
                 with zipfile.ZipFile(source) as archive:
-                    names = [name for name in archive.namelist() if name.endswith(f"/{PACKAGE}")]
-                    root = min(names, key=len, default=PACKAGE).removesuffix(PACKAGE)
-                    wanted = [name for name in archive.namelist() if name.startswith((f"{root}model/", f"{root}sent"))]
-                    self._archive = {name.removeprefix(root): archive.read(name) for name in (*names[:1], *wanted)}
+                    files = [name for name in archive.namelist() if not name.endswith("/")]
+                    about = [name for name in files if name.rpartition("/")[2] == PACKAGE]
+                    root = min(about, key=len, default=PACKAGE).removesuffix(PACKAGE)
+                    wanted = (root + PACKAGE, root + PIECES, f"{root}model/")  # the rest splits texts into sentences
+                    self._archive = {
+                        name.removeprefix(root): archive.read(name) for name in files if name.startswith(wanted)
+                    }
             except (OSError, zipfile.BadZipFile, KeyError, RuntimeError) as error:
                 raise DataError(f"{source}: not a readable package ({error})") from error
 
@@ -169,8 +171,8 @@ def read_binary(data: bytes, origin: str) -> tuple[int, dict[str, Tensor]]:
 
     try:
         (version,) = take("I")
-        if not 2 <= version <= NEWEST:
-            raise DataError(f"{origin}: has version {version} of the format; 2 to {NEWEST} are known")
+        if not OLDEST <= version <= NEWEST:
+            raise DataError(f"{origin}: has version {version} of the format; {OLDEST} to {NEWEST} are known")
         kind = take_text()
         if kind != "TransformerSpec":
             raise DataError(f"{origin}: is a {kind}, and no Transformer that translates")
@@ -181,19 +183,18 @@ def read_binary(data: bytes, origin: str) -> tuple[int, dict[str, Tensor]]:
             (rank,) = take("B")
             shape = take(f"{rank}I")
             code, size = take("BI")
-            dtype = _TYPES[code] if version >= 4 else _BY_SIZE[code]
-            size = size if version >= 4 else size * dtype.itemsize
+            dtype = _TYPES[code]
             if size != prod(shape) * dtype.itemsize or at + size > len(data):
                 raise ValueError(f"{name} has {size} bytes for {shape}")
             numbers = torch.frombuffer(bytearray(data[at : at + size]), dtype=dtype) if size else torch.empty(0)
             variables[name] = numbers.reshape(shape)
             at += size
-        for _ in range(take("I")[0] if version >= 3 else 0):
+        for _ in range(take("I")[0]):
             alias, name = take_text(), take_text()
             for part in ("", "_scale"):
                 if name + part in variables:
                     variables[alias + part] = variables[name + part]
-    except (struct.error, ValueError, IndexError, KeyError) as error:
+    except (struct.error, ValueError, IndexError) as error:
         raise DataError(f"{origin}: not a readable model of CTranslate2 ({error})") from error
     return version, variables
 
@@ -276,7 +277,7 @@ def _find_pieces(files: Files) -> dict[str, PieceModel]:
     """The SentencePiece models beside it: one of each side, or one for both, as Argos Translate has it."""
     found: dict[str, PieceModel] = {}
     for side in SIDES:
-        for name in (f"{side}.spm", "sentencepiece.model"):
+        for name in (f"{side}.spm", PIECES):
             if side not in found and (data := files.find(name)) is not None:
                 found[side] = read_pieces(data, str(files.source / name))
     if len(found) < len(SIDES):
@@ -403,10 +404,8 @@ class _Stack:
 
     def _attention(self, draft: Draft, there: str, here: str, parts: Sequence[Linear]) -> None:
         query, key, value, output = parts
-        if self.rotary and here.endswith("self") and key.bias is not None and key.bias.any():
-            raise DataError(
-                f"{self.tensors.origin}: has rotary positions and biases of the keys, which ours cannot have"
-            )
+        if self.rotary and here.endswith("self"):
+            refuse_turned_bias(key, self.tensors.origin)
         draft.attention(f"{here}_attention", query, key, value, output)
         self._norm(draft, there, f"{here}_residual.norm")
         self.tensors.find(f"{there}/head_dim")

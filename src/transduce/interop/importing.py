@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from transduce.errors import DataError, UsageError
+from transduce.interop.ctranslate2 import BINARY, ENDING
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
 
@@ -49,7 +50,7 @@ def detect(source: Path) -> Kind:
     """How a model was saved, by its files."""
     if not source.exists():
         raise DataError(f"{source}: does not exist")
-    if source.suffix == ".argosmodel" or (source / "model.bin").exists() or (source / "model" / "model.bin").exists():
+    if source.suffix == ENDING or any((source / inner / BINARY).exists() for inner in ("", "model")):
         return "ctranslate2"
     if source.is_dir() and (source / "config.json").exists():
         return "huggingface"

@@ -25,6 +25,7 @@ from transduce.interop.rewrite import (
     below,
     find_activation,
     make_config,
+    refuse_turned_bias,
     timed_positions,
 )
 from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_models
@@ -81,8 +82,7 @@ def read_opennmt(path: Path, pieces: Sequence[Path] = ()) -> Imported:
     names = (f"{stack}.embeddings.make_embedding.emb_luts.0.weight" for stack in LAYERS)
     source, target = map(tensors, names)
     check_rows(str(path), source, target, numberings)
-    # The embeddings are multiplied by sqrt(d_model) together with the sum of their sinusoids, or not at all.
-    scaled = positions != "rotary"
+    scaled = positions != "rotary"  # only where sinusoids are added
     output = tensors.linear("generator")
     embeddings = Embeddings(source, target, output.weight, output.bias, scaled)
     sizes = draft.embeddings(embeddings, numberings["source"], numberings["target"])
@@ -213,11 +213,8 @@ def _layer(
         if groups:  # several heads have the same keys and values
             key, value = (_repeat(linear, groups, heads // groups) for linear in (key, value))
         if kind == "self" and turned is not None:
-            if key.bias is not None and key.bias.any():
-                raise DataError(
-                    f"{tensors.origin}: has rotary positions and biases of the keys, which ours cannot have"
-                )
-            query, key = (_pair_up(linear, heads) for linear in (query, key)) if not turned else (query, key)
+            refuse_turned_bias(key, tensors.origin)
+            query, key = (query, key) if turned else (_pair_up(query, heads), _pair_up(key, heads))
         draft.attention(f"{ours}.{kind}_attention", query, key, value, output)
         draft.linear(f"{ours}.{kind}_residual.norm", tensors.linear(f"{theirs}.{norm}"))
     inner, outer = (tensors.linear(f"{theirs}.feed_forward.{part}") for part in ("w_1", "w_2"))

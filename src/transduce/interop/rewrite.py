@@ -53,6 +53,12 @@ def below(*products: Linear) -> Linear:
     return Linear(weights, torch.cat(list(biases)))
 
 
+def refuse_turned_bias(key: Linear, origin: str) -> None:
+    """With rotary positions a bias of the keys is another one at each place, and does not cancel in the softmax."""
+    if key.bias is not None and key.bias.any():
+        raise DataError(f"{origin}: has rotary positions and biases of the keys, which ours cannot have")
+
+
 class Embeddings(NamedTuple):
     """The matrices of both sides and of the output with its bias, as the other toolkit numbers them."""
 

@@ -12,6 +12,7 @@ from transduce.disk import sync_file, write_json, write_synced
 from transduce.errors import UsageError
 from transduce.interop import to_ctranslate2
 from transduce.interop.check import Pair, Said
+from transduce.interop.ctranslate2 import PACKAGE, PIECES
 from transduce.interop.to_ctranslate2 import find_problems as find_problems
 from transduce.model.saved import Loaded, Precision
 
@@ -19,7 +20,6 @@ PRECISIONS: tuple[str, ...] = ("float32", "int8")
 WRITTEN_WITH: tuple[str, ...] = ()
 CHECKED_WITH: tuple[str, ...] = ("ctranslate2",)
 ALIKE: bool = False
-ENDING = ".argosmodel"
 _NAMES = {
     **{"ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech", "da": "Danish"},
     **{"de": "German", "el": "Greek", "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian"},
@@ -49,14 +49,14 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
     to_ctranslate2.write(loaded, folder / "model", precision)
     for side in to_ctranslate2.SIDES:
         (folder / "model" / f"{side}.spm").unlink()
-    write_synced(folder / "sentencepiece.model", loaded.subwords["source"].model)
+    write_synced(folder / PIECES, loaded.subwords["source"].model)
     about = {
         "package_version": "1.0",
         "argos_version": "1.9",
         **{"from_code": source, "from_name": _NAMES.get(source, source)},
         **{"to_code": target, "to_name": _NAMES.get(target, target)},
     }
-    write_json(folder / "metadata.json", about)
+    write_json(folder / PACKAGE, about)
 
 
 def languages_of(loaded: Loaded) -> tuple[str, str]:
@@ -81,7 +81,7 @@ def pack(loaded: Loaded, folder: Path, out: Path) -> None:
 
 def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
     """Translate as Argos Translate does it: with CTranslate2 and the one SentencePiece model."""
-    pieces = folder / "sentencepiece.model"
+    pieces = folder / PIECES
     return to_ctranslate2.translate_with(folder / "model", pieces, pieces, lines, beam, most)
 
 
