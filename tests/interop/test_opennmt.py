@@ -24,7 +24,7 @@ from transduce.interop.vocabulary import Foreign, number_sides, read_models
 from transduce.model.saved import load_model
 from transduce.seeing.sentence import see
 from transduce.text.shards import DataSet
-from transduce.text.subwords import END, UNKNOWN, Subwords
+from transduce.text.subwords import END, UNKNOWN, Subwords, find_subwords
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = FIXTURES / "opennmt-shared"
@@ -234,5 +234,9 @@ def test_text_of_other_subwords_is_refused(tmp_path: Path):
     """A SentencePiece model that has little to do with the vocabulary was not the one it was trained with."""
     (tmp_path / "x.model").write_bytes(learn_pieces("target", "bpe"))
     other = FIXTURES / "opennmt-old"
-    with pytest.raises(DataError, match="of the 73 tokens of the source only 30 are pieces of the SentencePiece model"):
+    with pytest.raises(DataError, match="of the 73 tokens of the source 30 are among the 120 pieces of the Sent"):
         read_opennmt(other / "model.pt", (tmp_path / "x.model", other / "target.model"))
+    # A large one has most tokens of a small vocabulary, and would make nearly all of a text unknown.
+    large = find_subwords(Path("en-de"))["source"]
+    with pytest.raises(DataError, match="are among the 16,000 pieces of the SentencePiece model"):
+        read_opennmt(SHARED / "model.pt", (large,))

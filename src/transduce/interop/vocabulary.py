@@ -125,13 +125,14 @@ def number_sides(
 
 
 def _refuse_others(foreign: Foreign, models: Sequence[PieceModel], whose: str) -> None:
-    """A SentencePiece model that knows few of the tokens is not the one that made them."""
+    """A SentencePiece model that knows few of the tokens, or of which few are known, is not the one that made them."""
     pieces = {piece.text for model in models for piece in model.pieces}
-    known = sum(token in pieces for token in foreign.tokens)
-    if known < len(foreign.tokens) / 2:
+    known = len(pieces.intersection(foreign.tokens))
+    # One side may well have less than half of the pieces that both were split into.
+    if known < len(foreign.tokens) / 2 or known < len(pieces) / 10:
         raise DataError(
-            f"of the {len(foreign.tokens):,} tokens of {whose} only {known:,} are pieces of the SentencePiece model; "
-            "the text was split in another way: name the model it was split with"
+            f"of the {len(foreign.tokens):,} tokens of {whose} {known:,} are among the {len(pieces):,} pieces of the "
+            "SentencePiece model; the text was split in another way: name the model it was split with"
         )
 
 
