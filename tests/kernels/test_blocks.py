@@ -5,9 +5,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from random_batches import make_batch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,8 +17,7 @@ from triton.runtime import interpreter
 from transduce.config import ModelConfig, TrainingConfig
 from transduce.model import layers, transformer
 from transduce.model.transformer import Transformer
-from transduce.text.batches import START, Batch
-from transduce.text.subwords import BEGIN
+from transduce.text.batches import Batch
 from transduce.training import loss
 from transduce.training.captured import CapturedStep
 from transduce.training.loss import Objective
@@ -48,24 +47,6 @@ def make_model(config: ModelConfig) -> Transformer:
             if name.endswith("bias"):
                 weight.normal_(std=0.3)
     return model
-
-
-def make_batch(lengths: list[tuple[int, int]], filler: int = 5) -> Batch:
-    """A batch of random sentences, with an empty one and filler behind the last."""
-
-    def row(side: int) -> tuple[Tensor, Tensor]:
-        offsets = np.cumsum([0, *(pair[side] for pair in lengths), 0])
-        tokens = torch.randint(4, 40, (int(offsets[-1]) + filler,), dtype=torch.int32)
-        tokens[offsets[-1] :] = 0
-        return tokens, torch.from_numpy(offsets.astype(np.int32))
-
-    source, source_offsets = row(0)
-    target, target_offsets = row(1)
-    target_input = target.roll(1)
-    target_input[target_offsets[:-2].long()] = BEGIN
-    counts = int(source_offsets[-1]), int(target_offsets[-1])
-    pairs = np.arange(len(lengths))
-    return Batch(source, source_offsets, target, target_input, target_offsets, None, pairs, *counts, START, START)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ Legend of shapes: `query` and `key` are rows of tokens, `tiles` what programs ar
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -33,11 +34,12 @@ PROGRAMS = 128  # of each head, that go through the tiles of long sentences
 
 
 @triton.jit
-def _is_cut(tiles, number, many):
-    """Whether this tile is part of something longer: those come first."""
+def _is_due(tiles, number, many, every: tl.constexpr):
+    """Whether this tile is part of something longer, for those come first; or whether it is one at all."""
     there = number < many
     tile = tiles + number * 5
-    return (tl.load(tile, there, 0) < tl.load(tile + 1, there, 0)) & (tl.load(tile + 4, there, 1) == 0)
+    cut = every | (tl.load(tile + 4, there, 1) == 0)
+    return (tl.load(tile, there, 0) < tl.load(tile + 1, there, 0)) & cut
 
 
 @triton.jit
@@ -147,10 +149,11 @@ def _backward_query_kernel(
     v_width: tl.constexpr,
     size: tl.constexpr,
     drops: tl.constexpr,
+    every: tl.constexpr,
 ):
     head = tl.program_id(0)
     number = tl.program_id(1)
-    going = _is_cut(tiles, number, many)
+    going = _is_due(tiles, number, many, every)
     while going:
         tile = tiles + number * 5
         first, end = tl.load(tile), tl.load(tile + 1)
@@ -181,7 +184,7 @@ def _backward_query_kernel(
             step += size
         store_head(query_gradient, sums * (scale * LN2), rows, inside, query_stride, head, d_k, k_width)
         number += tl.num_programs(1)
-        going = _is_cut(tiles, number, many)
+        going = _is_due(tiles, number, many, every)
 
 
 @triton.jit
@@ -211,10 +214,11 @@ def _backward_key_kernel(
     v_width: tl.constexpr,
     size: tl.constexpr,
     drops: tl.constexpr,
+    every: tl.constexpr,
 ):
     head = tl.program_id(0)
     number = tl.program_id(1)
-    going = _is_cut(tiles, number, many)
+    going = _is_due(tiles, number, many, every)
     while going:
         tile = tiles + number * 5
         first, end = tl.load(tile), tl.load(tile + 1)
@@ -240,7 +244,7 @@ def _backward_key_kernel(
         store_head(key_gradient, k_sums * (scale * LN2), rows, here, key_stride, head, d_k, k_width)
         store_head(value_gradient, v_sums, rows, here, value_stride, head, d_v, v_width)
         number += tl.num_programs(1)
-        going = _is_cut(tiles, number, many)
+        going = _is_due(tiles, number, many, every)
 
 
 def backward(
@@ -261,21 +265,23 @@ def backward(
     scale = heads.scale * LOG2E
     shapes = launch_with(query, key, value, heads, seed)
     gradient = gradient.contiguous()
-    _backward_whole_kernel[(heads.heads, len(tiles.by_key))](
-        query,
-        key,
-        value,
-        gradient,
-        weight_sums,
-        *gradients,
-        tiles.by_key,
-        tiles.seen,
-        seed,
-        scale,
-        heads.dropout,
-        len(query),
-        **shapes,
-    )
+    every = not _hold_tiles(query, shapes)
+    if not every:
+        _backward_whole_kernel[(heads.heads, len(tiles.by_key))](
+            query,
+            key,
+            value,
+            gradient,
+            weight_sums,
+            *gradients,
+            tiles.by_key,
+            tiles.seen,
+            seed,
+            scale,
+            heads.dropout,
+            len(query),
+            **shapes,
+        )
     _backward_query_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_query)))](
         query,
         key,
@@ -293,6 +299,7 @@ def backward(
         heads.dropout,
         len(query),
         **shapes,
+        every=every,
     )
     _backward_key_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_key)))](
         query,
@@ -310,5 +317,11 @@ def backward(
         heads.dropout,
         len(query),
         **shapes,
+        every=every,
     )
     return own_gradient, memory_gradient
+
+
+def _hold_tiles(query: Tensor, shapes: dict[str, Any]) -> bool:
+    """Whether a program can hold all of a tile in the 99 KiB of most GPUs: wide heads in float32 take 144."""
+    return query.element_size() == 2 or max(shapes["k_width"], shapes["v_width"]) <= 64

@@ -30,7 +30,7 @@ def _launch(keys: Tensor, values: Tensor, beam: int, block: int) -> dict[str, in
     # A program holds this many keys and values beside its lines' queries and sums; of wide heads fewer fit.
     fits = max(16, HELD // max(_width(keys.shape[-1]), _width(values.shape[-1])) - _width(beam))
     block = min(block, 1 << (fits.bit_length() - 1)) if half else 16
-    return {"block": block, "num_warps": 2 if half and beam <= 16 else 4, "num_stages": 2}
+    return {"block": block, "num_warps": 2 if half and beam <= 16 else 4, "num_stages": 2 if half else 1}
 
 
 # ---- embeddings ----
