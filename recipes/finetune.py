@@ -2,6 +2,8 @@
 
     python recipes/finetune.py DATA --out runs/finetune --from runs/general     a model that has seen no documentation
     python recipes/finetune.py DATA --out runs/finetune                         trains one first
+    python recipes/finetune.py DATA --out runs/finetune --from en-de --domain ddtp debian-guide --every 20
+                                    on a CPU: the model in the box, and documentation that it has not seen
     python recipes/finetune.py DATA --out runs/finetune --size tiny --every 40  on a CPU, to see that it runs
 
 DATA is laid out as for en-de.py. The documentation is LibreOffice's help (`--domain`); blocks of consecutive lines of
@@ -21,10 +23,12 @@ from recipe import Arguments, Found, Recipe, find_text, read_lines, run, write_l
 
 from transduce.config import Config
 from transduce.errors import DataError
+from transduce.model.device import choose_device
 from transduce.model.saved import find_model, read_config, read_manifest
 from transduce.presets import PRESETS, modernise, tune
 from transduce.text.subwords import SubwordsConfig
 from transduce.training.averaging import average
+from transduce.training.hardware import steps_take_long
 from transduce.training.warm import Start
 
 LANGUAGES = ("en", "de")
@@ -76,8 +80,9 @@ def make_texts(recipe: Recipe, data: Path, domain: Sequence[str], every: int, wh
         names = sorted({path.name.split(".en")[0] for path in data.glob("*.en*")} - {DEV, TEST} - SOFTWARE - {*domain})
         if not names:
             raise DataError(f"{data}: has no general corpus whose name ends in .en")
-        texts = {name: read_pair(recipe, data, name) for name in (DEV, TEST)}
-        special = hold_out([pair for name in domain for pair in read_pair(recipe, data, name)][:: max(1, every // 10)])
+        less = max(1, every // 10)
+        texts = {DEV: read_pair(recipe, data, DEV)[::less], TEST: read_pair(recipe, data, TEST)}
+        special = hold_out([pair for name in domain for pair in read_pair(recipe, data, name)][::less])
         texts |= {f"docs-{role}": pairs for role, pairs in special.items()}
         general = [pair for name in names for pair in read_pair(recipe, data, name)[::every]]
         texts["general-some"] = general[:: max(1, len(general) // len(special["train"]))]
@@ -114,9 +119,12 @@ def train_general(recipe: Recipe, texts: dict[str, Pair], size: str, subwords: i
 
 
 def tuned_config(model: Path) -> Config:
-    """The usual settings for tuning, with an end."""
-    config = tune(read_config(find_model(model)))
-    return replace(config, training=replace(config.training, steps=STEPS, bleu_sentences=500))
+    """The usual settings for tuning, with an end; they are others on a CPU."""
+    known = read_config(find_model(model))
+    light = steps_take_long(known, choose_device("auto"))
+    config = tune(known, light=light)
+    sentences = config.training.bleu_sentences if light else 500
+    return replace(config, training=replace(config.training, steps=STEPS, bleu_sentences=sentences))
 
 
 def warn(model: Path, domain: Sequence[str]) -> list[str]:
@@ -136,7 +144,12 @@ def main() -> None:
     arguments.add_argument("--domain", nargs="+", default=["libreoffice"], help="corpora of the documentation")
     arguments.add_argument("--size", choices=PRESETS, default="base", metavar="PRESET", help="of a general model")
     arguments.add_argument("--extend", type=int, default=2000, help="new subwords (default %(default)s)")
-    arguments.add_argument("--every", type=int, default=1, help="use every so-manieth pair of general text")
+    arguments.add_argument(
+        "--every",
+        type=int,
+        default=1,
+        help="use every so-manieth pair of general text, and ten times as many of the documentation",
+    )
     given = arguments.parse_args()
     recipe = Recipe(given)
     texts = make_texts(recipe, given.data, given.domain, given.every, whole=not given.start)

@@ -168,6 +168,7 @@ def _lighten(tuned: Config) -> Config:
         optimiser="adam",
         peak_rate=min(tuned.training.peak_rate, 0.0002),
         warmup_steps=20,
+        best_by="loss" if tuned.training.best_by == "bleu" else tuned.training.best_by,  # BLEU of so few is chance
         bleu_sentences=min(tuned.training.bleu_sentences, 100),
     )
     # In one part: a sentence may be as long as the batch.
