@@ -11,7 +11,7 @@ from sentences import KINDS, make_model, make_row, one_thread, random_sentences
 
 from transduce.config import ModelConfig
 from transduce.decoding import alignment
-from transduce.decoding.alignment import Place, align_words, attention_shares, number_words
+from transduce.decoding.alignment import Place, align_words, attention_shares, match_unknown, number_words
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.model.attention import Weights
@@ -221,3 +221,21 @@ def test_links_of_translations_are_in_range(translator: Translator, text: str, m
     pair = (translator.tokens(sentence.source, "source"), np.array([*tokens, END]))
     (share,) = attention_shares(translator.loaded[0].model, [pair])
     assert best.alignment == align_words(share, pieces, best.tokens)
+
+
+@pytest.mark.parametrize(
+    ("looks", "matched"),
+    [
+        ([[0.1, 0.6], [0.5, 0.2]], [1, 0]),
+        ([[0.6, 0.1], [0.5, 0.2]], [0, 1]),  # the first is taken by the one that looks at it more
+        ([[0.5, 0.2], [0.6, 0.1]], [1, 0]),
+        ([[0.5, 0.2], [0.6, 0.1], [0.4, 0.3]], [0, 0, 1]),  # all are taken once, and then again
+        ([[0.5], [0.6]], [0, 0]),
+    ],
+)
+def test_unknown_tokens_come_from_those_they_look_at(looks: list[list[float]], matched: list[int]):
+    source = np.array([9, *[1] * len(looks[0]), 3])
+    target = np.array([*[1] * len(looks), 7, 3])
+    shares = np.full((len(target), len(source)), 0.9)
+    shares[: len(looks), 1:-1] = looks
+    assert match_unknown(shares, source, target) == matched

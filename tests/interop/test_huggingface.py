@@ -11,10 +11,11 @@ from marians import Saved, save_marian, texts
 
 from transduce import Translator
 from transduce.cli import main
+from transduce.decoding.options import Request
 from transduce.errors import DataError
 from transduce.interop.importing import Order, import_model
 from transduce.model.saved import load_model
-from transduce.text.subwords import BEGIN, END, UNKNOWN, Subwords
+from transduce.text.subwords import BEGIN, END, SPACE, UNKNOWN, Subwords
 
 KINDS: dict[str, dict[str, Any]] = {
     "OPUS-MT": {},
@@ -137,6 +138,32 @@ def test_translations_are_theirs(pair: tuple[Saved, Path], engine: Any, beam: in
         if "<unk>" not in expected and not any(map(is_tag, expected)):  # which they write in their own way
             assert translation.text.strip() == saved.tokenizer.decode(tokens, skip_special_tokens=True)
     assert len({translation.text for translation in found}) > (len(LINES) / 2 if no_repeat else 2)
+
+
+def test_what_has_no_subword_is_copied_from_the_source(pair: tuple[Saved, Path]):
+    _, folder = pair
+    translator = Translator.load(folder, engine="torch")
+    source = translator.subwords["source"]
+    lost = 0
+    for line in LINES:
+        tokens, unknown = source.encode(line), source.find_unknown(line)
+        assert len(unknown) == tokens.count(UNKNOWN)
+        lost += len(unknown)
+        whole = "".join(source.processor.encode(line, out_type=str)).replace(SPACE, " ").strip()
+        assert source.decode(tokens, unknown).strip() == whole  # nothing of it is lost
+    assert lost
+    # Said because it must be said; here by these words, and by most models where the source has one.
+    request = Request("two 😀 euros", prefix="zwei 😀")
+    copied, plain = (
+        translator.translate(request, copy_unknown=copy, beam=2, max_tokens=12, n_best=2).sentences[0].alternatives
+        for copy in (True, False)
+    )
+    assert [one.tokens for one in copied] == [one.tokens for one in plain]
+    for one, other in zip(copied, plain):
+        assert one.text.startswith("zwei 😀")
+        assert other.text == one.text.replace("😀", " ⁇ ")
+    nothing = translator.translate(Request("two euros", prefix="zwei 😀"), beam=1, max_tokens=12)
+    assert nothing.text.startswith("zwei  ⁇ ")
 
 
 def test_what_is_known_of_the_model_is_kept(pair: tuple[Saved, Path]):

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from transduce.decoding.force import Pair, cut_batches, make_row, score_pairs
+from transduce.decoding.force import Pair, Tokens, cut_batches, make_row, score_pairs
 from transduce.errors import DataError
 from transduce.model.attention import Weights
 from transduce.model.transformer import Transformer
-from transduce.text.subwords import BEGIN, SPACE, Subwords
+from transduce.text.subwords import BEGIN, SPACE, UNKNOWN, Subwords
 
 TOKENS = 1 << 13  # target tokens whose attention is in memory at once
 DEEP = 4  # layers of a decoder that has a middle
@@ -174,6 +174,23 @@ def align_words(
     table = np.zeros((target_words[-1] + 1, source_words[-1] + 1))
     np.add.at(table, (target_words[:, None], source_words[None, :]), inner)
     return sorted((int(best), word) for word, best in enumerate(table.argmax(1)))
+
+
+def match_unknown(shares: Float[np.ndarray, "target source"], source: Tokens, target: Tokens) -> list[int]:
+    """For each unknown token of a target the unknown one of its source, counted among these, that it comes from.
+
+    The one that it looks at most, where each is taken once as long as there are others.
+    """
+    table = shares[np.flatnonzero(target == UNKNOWN)][:, np.flatnonzero(source == UNKNOWN)]
+    chosen = np.full(len(table), -1)
+    while (chosen < 0).any():
+        left = table.copy()
+        left[chosen >= 0] = -1.0
+        if not {*range(table.shape[1])} <= {*chosen}:
+            left[:, chosen[chosen >= 0]] = -1.0
+        row, column = np.unravel_index(left.argmax(), left.shape)
+        chosen[row] = column
+    return chosen.tolist()
 
 
 def number_words(pieces: Sequence[str]) -> Int[np.ndarray, " pieces"]:

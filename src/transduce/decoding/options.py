@@ -58,6 +58,8 @@ class Options(Settings):
     """a sentence with more tokens is cut into parts, or refused where nothing may be split"""
     capitals: bool = True
     """a sentence in capitals that a model could only spell: translate it in small letters and write that in capitals"""
+    copy_unknown: bool = True
+    """what a model has no subword for, as models of others have none for emoji: copy it from the source"""
     alignments: bool = False
     """also tell which word of the source each word comes from; needs --json"""
 

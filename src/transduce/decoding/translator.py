@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from transduce.config import SearchConfig
-from transduce.decoding.alignment import Links, align_words, attention_shares, read_places
+from transduce.decoding.alignment import Links, align_words, attention_shares, match_unknown, read_places
 from transduce.decoding.beams import Hypothesis
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
@@ -22,7 +22,7 @@ from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.sentences import Layout, lay_out
-from transduce.text.subwords import END, Subwords
+from transduce.text.subwords import END, UNKNOWN, Subwords
 from transduce.text.words import in_capitals
 
 WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together, in order of length
@@ -52,10 +52,16 @@ class Alternative:
     """(source word, target word) pairs, counted from 0, if they were asked for"""
 
     @classmethod
-    def read(cls, hypothesis: Hypothesis, subwords: Subwords, alignment: Links | None = None) -> "Alternative":
-        """What a search has found, as text."""
+    def read(
+        cls,
+        hypothesis: Hypothesis,
+        subwords: Subwords,
+        alignment: Links | None = None,
+        unknown: Sequence[str] = (),
+    ) -> "Alternative":
+        """What a search has found, as text; `unknown` stands in it where the model had no subword."""
         return cls(
-            text=subwords.decode(hypothesis.tokens),
+            text=subwords.decode(hypothesis.tokens, unknown),
             score=hypothesis.score,
             log_probability=hypothesis.log_probability,
             complete=hypothesis.ended,
@@ -220,6 +226,7 @@ class Translator:
         # Sentences that come more than once are searched for once.
         tasks: dict[tuple[object, ...], int] = {}
         wanted: list[Task] = []
+        texts: list[str] = []
         numbers: list[list[tuple[int, str]]] = []
         for request, (pieces, _) in zip(window, laid_out):
             numbers.append([])
@@ -230,6 +237,7 @@ class Translator:
                     tasks[key] = COPIED if _is_copied(given, request) else len(wanted)
                     if tasks[key] != COPIED:
                         wanted.append(self.task(replace(request, text=given)))
+                        texts.append(given)
                 numbers[-1].append((tasks[key], given))
         found: list[list[Hypothesis]] = [[]] * len(wanted)
         several = config.n_best > 1 and not config.sample
@@ -238,7 +246,7 @@ class Translator:
         for count, (number, hypotheses) in enumerate(search(self.engine, wanted, wider, self.pieces), 1):
             found[number] = self._different(hypotheses)[: config.n_best] if several else hypotheses
             done(count, len(wanted))
-        alternatives = self._describe(wanted, found, options)
+        alternatives = self._describe(texts, wanted, found, options)
         return [
             join(
                 request,
@@ -351,17 +359,29 @@ class Translator:
         ]
 
     def _describe(
-        self, tasks: Sequence[Task], found: Sequence[Sequence[Hypothesis]], options: Options
+        self, texts: Sequence[str], tasks: Sequence[Task], found: Sequence[Sequence[Hypothesis]], options: Options
     ) -> list[tuple[Alternative, ...]]:
         target = self.subwords["target"]
-        links: Iterator[Links | None] = iter(lambda: None, 0)
-        if options.alignments:
-            pairs = [(task.source, np.append(h.tokens, END)) for task, some in zip(tasks, found) for h in some]
-            links = iter(self.align(pairs))
+        pairs = [(task.source, np.append(h.tokens, END)) for task, some in zip(tasks, found) for h in some]
+        links: Iterator[Links | None] = iter(self.align(pairs) if options.alignments else [None] * len(pairs))
+        sources = [text for text, some in zip(texts, found) for _ in some]
+        unknown = iter(self._copy_unknown(sources, pairs) if options.copy_unknown else [()] * len(pairs))
         return [
-            tuple(Alternative.read(hypothesis, target, next(links)) for hypothesis in hypotheses)
+            tuple(Alternative.read(hypothesis, target, next(links), next(unknown)) for hypothesis in hypotheses)
             for hypotheses in found
         ]
+
+    def _copy_unknown(self, texts: Sequence[str], pairs: Sequence[Pair]) -> list[Sequence[str]]:
+        """What stands in the sources where their translations have an unknown token; nothing where none does."""
+        copied: list[Sequence[str]] = [()] * len(pairs)
+        numbers = [number for number, pair in enumerate(pairs) if all(UNKNOWN in tokens for tokens in pair)]
+        model = self.loaded[0].model
+        places = read_places(self.loaded[0].about, model) if numbers else ()
+        for number, shares in zip(numbers, attention_shares(model, [pairs[number] for number in numbers], places)):
+            own = self.subwords["source"].find_unknown(self._normal(texts[number]))
+            if len(own) == np.count_nonzero(pairs[number][0] == UNKNOWN):
+                copied[number] = [own[place] for place in match_unknown(shares, *pairs[number])]
+        return copied
 
     @cached_property
     def pieces(self) -> list[str]:

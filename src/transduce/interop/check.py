@@ -143,7 +143,9 @@ def check(
     ours: list[str] = []
     theirs: list[str] = []
     for beam in dict.fromkeys((1, search.beam)):
-        translations = translator.translate(text.lines, split="never", capitals=False, beam=beam, n_best=1, **settings)
+        translations = translator.translate(
+            text.lines, split="never", capitals=False, copy_unknown=False, beam=beam, n_best=1, **settings
+        )
         ours = [translation.text.strip() for translation in translations]
         complete = [all(s.alternatives[0].complete for s in translation.sentences) for translation in translations]
         said = translate(text.lines, beam, None if alike else longest)

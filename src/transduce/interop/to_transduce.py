@@ -55,7 +55,9 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
     translator = Translator.load(folder, device="cpu")
     return [
         Said(one.text)
-        for one in translator.translate(list(lines), split="never", capitals=False, beam=beam, n_best=1, **limits)
+        for one in translator.translate(
+            list(lines), split="never", capitals=False, copy_unknown=False, beam=beam, n_best=1, **limits
+        )
     ]
 
 

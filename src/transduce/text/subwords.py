@@ -7,7 +7,7 @@ in bytes, so `decode(encode(text)) == text` for every text.
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -224,10 +224,28 @@ class Subwords:
         token = self.processor.piece_to_id(piece)
         return self.processor.piece_to_id(hide(piece)) if token == UNKNOWN else token
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        """The text of token ids; begin, end and padding are left out."""
-        text = self.processor.decode([int(token) for token in tokens])
+    def find_unknown(self, text: str) -> list[str]:
+        """What stands in a text where `encode` has UNKNOWN, as subwords; nothing where that cannot be told."""
+        tokens, pieces = self.encode(text), self.processor.encode(text, out_type=str)
+        if len(tokens) != len(pieces):  # a literal U+2581 was spelled in bytes
+            return []
+        return [piece for token, piece in zip(tokens, pieces) if token == UNKNOWN]
+
+    def decode(self, tokens: Iterable[int], unknown: Sequence[str] = ()) -> str:
+        """The text of token ids; begin, end and padding are left out. `unknown` are subwords in place of UNKNOWN."""
+        numbers = [int(token) for token in tokens]
+        text = self.processor.decode(self._name(numbers, unknown) if unknown else numbers)
         return text.replace(HIDDEN, "") if self._hides else text
+
+    def _name(self, tokens: Sequence[int], unknown: Sequence[str]) -> list[str]:
+        """The subwords of token ids, with others in place of UNKNOWN."""
+        pieces: list[str] = []
+        others = iter(unknown)
+        for token in tokens:
+            piece = next(others) if token == UNKNOWN else self.processor.id_to_piece(token)
+            spaced = token == UNKNOWN and pieces and pieces[-1].endswith(SPACE)
+            pieces.append(piece.removeprefix(SPACE) if spaced else piece)
+        return pieces
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """The subwords of token ids, as a person can read them."""
