@@ -324,7 +324,7 @@ def test_trees_that_are_written_as_the_dev_set_is():
 
 
 def test_parsing_several_treebanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One model learns both; then each treebank has models of its own, which begin with it."""
+    """Models learn both; then each treebank has models of its own, which begin with these."""
     out = tmp_path / "out"
     trees = make_trees(60, seed=3)
     parts = {"one": trees, "other": [nest(tree) for tree in make_trees(60, seed=4)]}
@@ -341,14 +341,15 @@ def test_parsing_several_treebanks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         found["files"]
     )
     assert [name for name in steps if name.startswith("train")] == [
-        *("train run", "train one-last-1", "train one-last-2", "train other-last-1", "train other-last-2"),
+        *("train run-1", "train run-2"),
+        *("train one-last-1", "train one-last-2", "train other-last-1", "train other-last-2"),
     ]
     together = steps["prepare data"]["pairs"]
     apart = [steps[f"prepare {name}-data-last"]["pairs"] for name in parts]
     assert together == sum(apart)
     for name, own in parts.items():
         about = read_manifest(find_model(out / f"{name}-last-2"))["about"]
-        assert about["began_with"] == "run"
+        assert about["began_with"] == "run-2"
         assert set(about["trained_before"][0]["inputs"]) == {"train.mrg"}
         for found_trees in ("test mean", "test 2 models", "test last"):
             lines = (out / f"{name}-{found_trees}.trees").read_text().splitlines()
