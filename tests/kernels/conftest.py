@@ -1,10 +1,14 @@
-"""Triton's interpreter, without a search through its whole language at every call of a function within a kernel."""
+"""Where kernels compute; Triton's interpreter without a search through its language at every call in a kernel."""
 
+from collections.abc import Iterator
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
 import triton.language as tl
+from random_batches import DEVICE
 from triton.runtime import interpreter
 
 NOTHING = SimpleNamespace(restore=lambda: None)
@@ -25,3 +29,11 @@ if begin:
         return NOTHING if done else begin(function)
 
     interpreter._patch_lang = begin_once
+
+
+@pytest.fixture
+def on_device() -> Iterator[None]:
+    """New tensors are where kernels compute."""
+    torch.set_default_device(DEVICE)
+    yield
+    torch.set_default_device(None)

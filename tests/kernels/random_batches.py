@@ -1,4 +1,6 @@
-"""Batches of random sentences."""
+"""Batches of random sentences, and where kernels compute in the tests."""
+
+import os
 
 import numpy as np
 import torch
@@ -7,13 +9,15 @@ from torch import Tensor
 from transduce.text.batches import START, Batch
 from transduce.text.subwords import BEGIN
 
+DEVICE = torch.device("cuda" if os.environ["TRITON_INTERPRET"] == "0" else "cpu")
+
 
 def make_batch(lengths: list[tuple[int, int]], filler: int = 5) -> Batch:
-    """A batch of random sentences, with an empty one and filler behind the last."""
+    """A batch of random sentences on the CPU, with an empty one and filler behind the last."""
 
     def row(side: int) -> tuple[Tensor, Tensor]:
         offsets = np.cumsum([0, *(pair[side] for pair in lengths), 0])
-        tokens = torch.randint(4, 40, (int(offsets[-1]) + filler,), dtype=torch.int32)
+        tokens = torch.randint(4, 40, (int(offsets[-1]) + filler,), dtype=torch.int32, device="cpu")
         tokens[offsets[-1] :] = 0
         return tokens, torch.from_numpy(offsets.astype(np.int32))
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from random_batches import DEVICE
 from torch import Tensor
 
 from transduce.kernels import attention, attention_backward
@@ -12,6 +13,7 @@ from transduce.kernels.attention import Heads, Tiles, seen_keys
 from transduce.model.attention import Score, Spans
 from transduce.text.tiles import SIZE, lay_tiles
 
+pytestmark = pytest.mark.usefixtures("on_device")
 LENGTHS = {
     "one": [1],
     "around a tile": [15, 16, 17, 63, 64, 65],
@@ -28,9 +30,9 @@ def offsets_of(lengths: list[int]) -> Tensor:
 
 
 def make_tiles(spans: Spans, empty: int = 0) -> Tiles:
-    sides = spans.query_offsets.numpy(), spans.key_offsets.numpy()
+    sides = spans.query_offsets.numpy(force=True), spans.key_offsets.numpy(force=True)
     laid = lay_tiles(*sides, queries=spans.queries, keys=spans.keys, causal=spans.causal)
-    by_query, by_key = (torch.from_numpy(np.pad(tiles, ((0, empty), (0, 0)))) for tiles in laid)
+    by_query, by_key = (torch.from_numpy(np.pad(tiles, ((0, empty), (0, 0)))).to(DEVICE) for tiles in laid)
     seen = seen_keys(spans.query_offsets, spans.key_offsets, spans.queries, causal=spans.causal)
     return Tiles(by_query, by_key, seen)
 

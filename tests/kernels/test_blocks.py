@@ -1,13 +1,13 @@
 """Whole models by our own kernels: the loss and all gradients are those of the plain path."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from random_batches import make_batch
+from random_batches import DEVICE, make_batch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,6 +23,8 @@ from transduce.training.captured import CapturedStep
 from transduce.training.loss import Objective
 from transduce.training.optimiser import MovingAverage, Optimiser
 
+pytestmark = pytest.mark.usefixtures("on_device")
+interpreted = pytest.mark.skipif(DEVICE.type == "cuda", reason="looks into Triton's interpreter")
 SMALL = ModelConfig(vocabulary=40, layers=1, d_model=32, d_ff=48, heads=2, dropout=0.0)
 KINDS = {
     "paper": SMALL,
@@ -50,18 +52,23 @@ def make_model(config: ModelConfig) -> Transformer:
 
 
 @contextmanager
-def our_kernels() -> Iterator[None]:
-    """A block in which our own kernels are taken on any device."""
+def our_kernels(taken: bool = True) -> Iterator[None]:
+    """A block in which our own kernels are taken on any device, or on none."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (layers, transformer, loss):
-            patch.setattr(module, "can_fuse", lambda _: True)
+            patch.setattr(module, "can_fuse", lambda _: taken)
         yield
+
+
+def plain_path() -> AbstractContextManager[None]:
+    """A block in which torch's own operations are taken, on a GPU too."""
+    return our_kernels(taken=False)
 
 
 def learn(objective: Objective, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     """The losses of a batch and the gradients of all weights."""
     objective.zero_grad()
-    sums = objective.measure(batch)
+    sums = objective.measure(batch.to(DEVICE))
     (sums[0] / batch.target_tokens).backward()
     found = {name: weight.grad for name, weight in objective.named_parameters()}
     return sums.detach(), {name: gradient for name, gradient in found.items() if gradient is not None}
@@ -73,7 +80,8 @@ def test_losses_and_gradients(kind: str, tiled: bool):
     torch.manual_seed(1)
     objective = Objective(make_model(KINDS[kind]), 0.1, (20, 20))
     batch = make_batch([(3, 5), (17, 12), (9, 1)])
-    expected, gradients = learn(objective, batch)
+    with plain_path():
+        expected, gradients = learn(objective, batch)
     with our_kernels():
         found, ours = learn(objective, batch.tile() if tiled else batch)
     torch.testing.assert_close(found, expected)
@@ -88,9 +96,10 @@ def test_two_passes_that_are_to_agree(biases: bool):
     config = replace(SMALL, dropout=0.3, biases=biases)
     batch = make_batch([(3, 5), (9, 1)])
     exact = Objective(make_model(replace(config, dropout=0.0)), 0.1, (20, 20), agreement=4.0)
-    expected, gradients = learn(exact, batch)  # passes without dropout agree
-    alone = Objective(exact.model, 0.1, (20, 20))
-    torch.testing.assert_close(expected, learn(alone, batch)[0])
+    with plain_path():
+        expected, gradients = learn(exact, batch)  # passes without dropout agree
+        alone = Objective(exact.model, 0.1, (20, 20))
+        torch.testing.assert_close(expected, learn(alone, batch)[0])
     with our_kernels():
         found, ours = learn(exact, batch)
         torch.testing.assert_close(found, expected)
@@ -101,20 +110,23 @@ def test_two_passes_that_are_to_agree(biases: bool):
         both, _ = learn(dropping, batch)
         dropping.agreement = 1e-9
         torch.manual_seed(3)
-        either = dropping.measure(batch)
+        either = dropping.measure(batch.to(DEVICE))
         assert both[1] == either[1]
         assert both[0] > either[0]
         dropping.eval()
-        torch.testing.assert_close(dropping.measure(batch), Objective(dropping.model, 0.1, (20, 20)).measure(batch))
+        alone = Objective(dropping.model, 0.1, (20, 20))
+        torch.testing.assert_close(*(one.measure(batch.to(DEVICE)) for one in (dropping, alone)))
 
 
 def test_in_half_precision_gradients_are_near_and_in_float32():
     torch.manual_seed(2)
     objective = Objective(Transformer(SMALL), 0.1, (20, 20))
     batch = make_batch([(3, 5), (17, 12), (9, 1)])
-    _, exact = learn(objective, batch)
-    with torch.autocast("cpu", torch.float16):
-        _, plain = learn(objective, batch)
+    with plain_path():
+        _, exact = learn(objective, batch)
+    with torch.autocast(DEVICE.type, torch.float16):
+        with plain_path():
+            _, plain = learn(objective, batch)
         with our_kernels():
             _, ours = learn(objective, batch)
     for name, gradient in exact.items():
@@ -129,12 +141,14 @@ def test_weights_in_half_precision_give_states_near_the_exact_ones(kind: str):
     torch.manual_seed(5)
     model = make_model(KINDS[kind]).eval()
     batch = make_batch([(3, 5), (17, 12), (9, 1)])
+    batch = batch.tile().to(DEVICE)
     rows = batch.source, batch.source_offsets, batch.target_input, batch.target_offsets
     with torch.inference_mode():
-        expected = model.states(*rows)[: batch.target_tokens]
+        with plain_path():
+            expected = model.states(*rows)[: batch.target_tokens]
         model.half()
         with our_kernels():
-            found = model.states(*rows, longest=(20, 20), tiles=batch.tile().tiles)[: batch.target_tokens]
+            found = model.states(*rows, longest=(20, 20), tiles=batch.tiles)[: batch.target_tokens]
     assert found.dtype == torch.float16
     torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.02)
 
@@ -144,7 +158,7 @@ def test_dropout_is_drawn_from_the_seed(norm: str):
     config = replace(SMALL, dropout=0.3, attention_dropout=0.3, norm=norm)
     torch.manual_seed(3)
     objective = Objective(Transformer(config), 0.1, (20, 20))
-    batch = make_batch([(3, 5), (7, 2)])
+    batch = make_batch([(3, 5), (7, 2)]).to(DEVICE)
     found = []
     with our_kernels(), torch.no_grad():
         for seed in (1, 1, 2):
@@ -153,7 +167,8 @@ def test_dropout_is_drawn_from_the_seed(norm: str):
         still = objective.eval().measure(batch)
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
-    torch.testing.assert_close(still, objective.measure(batch).detach())
+    with plain_path():
+        torch.testing.assert_close(still, objective.measure(batch).detach())
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -162,7 +177,7 @@ def test_gradients_with_dropout_are_those_of_the_loss(norm: str):
     config = replace(SMALL, dropout=0.2, attention_dropout=0.2, norm=norm)
     torch.manual_seed(4)
     objective = Objective(Transformer(config), 0.1, (20, 20))
-    batch = make_batch([(6, 4), (5, 7)])
+    batch = make_batch([(6, 4), (5, 7)]).to(DEVICE)
     with our_kernels():
         torch.manual_seed(7)
         _, gradients = learn(objective, batch)
@@ -177,6 +192,7 @@ def test_gradients_with_dropout_are_those_of_the_loss(norm: str):
     assert (losses[0] - losses[1]) / 2e-3 == pytest.approx(size, rel=0.01)
 
 
+@interpreted
 def test_kernels_are_launched_on_the_gpu_that_their_tensors_are_on(monkeypatch: pytest.MonkeyPatch):
     """Triton takes the current one; in a backward pass torch sees to that."""
     chosen: list[Tensor] = []
@@ -230,6 +246,7 @@ def storages(values: object) -> list[torch.UntypedStorage]:
     return [storage for storage in found if storage.nbytes()]
 
 
+@interpreted
 @pytest.mark.parametrize(
     ("model", "training"),
     [

@@ -1,9 +1,8 @@
 """The best tokens and the choice among them equal plain torch: interpreted by Triton, or on a GPU."""
 
-import os
-
 import pytest
 import torch
+from random_batches import DEVICE
 from torch import Tensor
 
 from transduce.config import SearchConfig
@@ -11,7 +10,6 @@ from transduce.decoding.beams import Beams
 from transduce.kernels import beams as kernels
 from transduce.text.subwords import BEGIN, END, PAD
 
-DEVICE = torch.device("cuda" if os.environ["TRITON_INTERPRET"] == "0" else "cpu")
 # NumPy, which the interpreter computes with, warns of what is masked away.
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{text}") for text in ("invalid value", "divide by zero", "All-NaN")]
 

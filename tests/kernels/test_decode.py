@@ -1,7 +1,6 @@
 """The kernels of a decoding step equal plain torch: interpreted by Triton, or on a GPU with TRITON_INTERPRET=0."""
 
 import gc
-import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from random_batches import DEVICE
 from torch import Tensor
 from triton.runtime import interpreter
 
@@ -25,8 +25,6 @@ from transduce.kernels import decode
 from transduce.model.layers import DecoderLayer
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import END, UNKNOWN
-
-DEVICE = torch.device("cuda" if os.environ["TRITON_INTERPRET"] == "0" else "cpu")
 
 
 def random(*shape: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from random_batches import DEVICE
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,7 +18,7 @@ from transduce.kernels.sums import add_up
 from transduce.model.positions import rotate, rotations
 from transduce.training.loss import agreeing_loss, smoothed_loss
 
-CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("on_device")
 SIZES = [(1, 16), (5, 24), (37, 96), (13, 130)]
 
 
@@ -36,7 +37,7 @@ def drawn(dropout: Dropout, tokens: int, width: int) -> Tensor:
 def test_sum_and_norm(tokens: int, width: int, dropout: float):
     torch.manual_seed(1)
     x, change, weight, bias = leaves((tokens, width), (tokens, width), (width,), (width,))
-    chosen = Dropout(dropout, draw_seed(CPU)) if dropout else None
+    chosen = Dropout(dropout, draw_seed(DEVICE)) if dropout else None
     factors = drawn(chosen, tokens, width) if chosen else torch.ones(tokens, width)
     norm = Norm(weight.detach(), bias.detach(), 1e-5)
     expected = functional.layer_norm(x + change * factors, (width,), weight, bias)
@@ -71,7 +72,7 @@ def test_a_norm_before_the_sublayer(tokens: int, width: int):
 def test_a_sum_without_a_norm(tokens: int, width: int):
     torch.manual_seed(3)
     x, change, gradient = torch.randn(3, tokens, width)
-    chosen = Dropout(0.4, draw_seed(CPU))
+    chosen = Dropout(0.4, draw_seed(DEVICE))
     factors = drawn(chosen, tokens, width)
     torch.testing.assert_close(residual.add(x, change, chosen), x + change * factors)
     torch.testing.assert_close(residual.add(x, change, None), x + change)
@@ -82,7 +83,7 @@ def test_a_sum_without_a_norm(tokens: int, width: int):
 
 def test_dropout_drops_its_share_anew_each_time():
     torch.manual_seed(4)
-    factors = [drawn(Dropout(0.2, draw_seed(CPU)), 200, 64) for _ in range(2)]
+    factors = [drawn(Dropout(0.2, draw_seed(DEVICE)), 200, 64) for _ in range(2)]
     for some in factors:
         assert set(some.unique().tolist()) == {0.0, 1.25}
         # 12,800 draws: the standard deviation of the share is 0.0035.
@@ -93,7 +94,7 @@ def test_dropout_drops_its_share_anew_each_time():
     both = float(((factors[0] == 0) & (factors[1] == 0)).float().mean())
     assert abs(both - 0.04) < 0.01
     torch.manual_seed(4)
-    assert torch.equal(drawn(Dropout(0.2, draw_seed(CPU)), 200, 64), factors[0])
+    assert torch.equal(drawn(Dropout(0.2, draw_seed(DEVICE)), 200, 64), factors[0])
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(1, 8), (70, 200), (600, 130)])
@@ -188,7 +189,7 @@ def test_embeddings(dropout: float, table: bool):
     torch.manual_seed(8)
     found = embed(tokens, weight, positions, places, dropout, torch.float32)
     torch.manual_seed(8)
-    factors = drawn(Dropout(dropout, draw_seed(CPU)), 17, 20) if dropout else 1
+    factors = drawn(Dropout(dropout, draw_seed(DEVICE)), 17, 20) if dropout else 1
     # The last row of the table stands for all that is further.
     moved = 0 if places is None else places[positions.clamp(max=24).long()]
     gradient = torch.randn(17, 20)
