@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transduce.errors import DataError
@@ -95,6 +95,13 @@ class OpenTrees:
         )
         self.labelled = bool(brackets.labels[brackets.opens].any())
         self.to_a_word = brackets.to_a_word
+        # What is no word: all that may be said next, but for one word.
+        kinds = np.stack((brackets.opens, brackets.closes, brackets.slots, np.arange(len(brackets.opens)) == END))
+        symbols = np.flatnonzero(kinds.any(0))
+        self.symbols, self.kinds = (
+            torch.from_numpy(part).to(device) for part in (symbols, kinds[:, symbols].argmax(0))
+        )
+        self.many = len(symbols) + self.to_a_word - 1
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros((slots, *shape), dtype=torch.int64, device=device)
@@ -120,22 +127,32 @@ class OpenTrees:
         self.depth[index] = 0
         self.empty[index] = False
 
-    def forbidden(self, slots: Int[np.ndarray, " open"] | None = None) -> Bool[Tensor, "open*beam vocabulary"]:
-        """What the lines of some slots, or of all, may not say next."""
-        index = slice(None) if slots is None else torch.from_numpy(slots).to(self.device)
-        words, due, depth, empty = self.words[index], self.due[index], self.depth[index], self.empty[index]
+    def choices(
+        self, logits: Float[Tensor, "lines vocabulary"], slots: Int[np.ndarray, " open"] | None = None
+    ) -> tuple[Float[Tensor, "lines choices"], Int[Tensor, "lines choices"]]:
+        """The logits of what the lines of some slots, or of all, may say next, and which tokens these are.
+
+        There are thousands of words, of which a line may say one: it stands last. What another line may say has -inf.
+        """
+        index = torch.arange(len(self.words), device=self.device) if slots is None else torch.from_numpy(slots)
+        index = index.to(self.device)
+        words, due, depth, empty = (part[index] for part in (self.words, self.due, self.depth, self.empty))
         # An opening bracket costs itself and its closing one.
         may_open = (words > 0) & ~due & (self.to_a_word * words + depth + 3 <= self.room[index][:, None])
         may_close = (depth > 0) & ~empty & ~due
-        may = (may_open[..., None] & self.opens) | (may_close[..., None] & self.closes)
-        may |= ((words > 0) & ~due)[..., None] & self.slots
-        if self.to_a_word > 1:
-            may.scatter_(2, self.following[index].gather(1, words)[..., None], due[..., None])
+        may_end = (words == 0) & (depth == 0)
+        may = torch.stack((may_open, may_close, (words > 0) & ~due, may_end), 2)[..., self.kinds]
         if self.labelled:
-            innermost = self.stack[index].gather(2, (depth - 1).clamp(min=0)[..., None])
-            may &= ~self.closes | (innermost == 0) | (innermost == self.labels)
-        may[..., END] = (words == 0) & (depth == 0)
-        return ~may.flatten(0, 1)
+            lines = torch.arange(self.beam, device=self.device)
+            innermost = self.stack[index[:, None], lines, (depth - 1).clamp(min=0)][..., None]
+            may &= ~self.closes[self.symbols] | (innermost == 0) | (innermost == self.labels[self.symbols])
+        tokens = self.symbols.expand(len(logits), -1)
+        found = logits.index_select(1, self.symbols).masked_fill_(~may.flatten(0, 1), -torch.inf)
+        if self.to_a_word == 1:
+            return found, tokens
+        word = self.following[index[:, None], words].view(-1, 1)
+        said = logits.gather(1, word).masked_fill_(~due.view(-1, 1), -torch.inf)
+        return torch.cat((found, said), 1), torch.cat((tokens, word), 1)
 
     def go_on(self, parents: Int[Tensor, "slots beam"], tokens: Int[Tensor, "slots beam"]) -> None:
         """Let each line say a token after another line of its slot; what has ended may count on, nobody looks."""

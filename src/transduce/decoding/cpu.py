@@ -38,7 +38,7 @@ class CpuEngine:
     """
 
     rows = 64
-    tokens = 1 << 14
+    tokens = 1 << 15
 
     def __init__(
         self,

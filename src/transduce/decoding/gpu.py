@@ -225,15 +225,16 @@ class GraphLines(Logits):
     def _prepare(self, config: SearchConfig, brackets: Brackets | None) -> "_Run":
         beams = Beams(self.slots, self.target, config, self.device, config.min_tokens)
         trees = OpenTrees(brackets, self.slots, self.beam, self.target, self.device) if brackets else None
-        k = min(beams.candidates, self.config.vocabulary)
+        k = min(beams.candidates, trees.many if trees else self.config.vocabulary)
 
         def step() -> Tensor:
             logits = self._forward(beams.next, beams.parents, beams.length.clamp(max=self.target - 1))
-            normaliser = None
             if trees:
-                normaliser = logits.logsumexp(-1)
-                logits.masked_fill_(trees.forbidden(), -torch.inf)
-            values, tokens = choice.best(logits, k, normaliser)
+                found, names = trees.choices(logits)
+                values, places = choice.best(found, k, logits.logsumexp(-1))
+                tokens = names.gather(1, places.long()).int()
+            else:
+                values, tokens = choice.best(logits, k)
             shape = (self.slots, self.beam, k)
             choice.choose(
                 values.view(shape),

@@ -196,7 +196,7 @@ class _Room:
         else:
             self.beams = Beams(many, target, config, engine.device, 0 if self.ruled else config.min_tokens)
             self.trees = OpenTrees(brackets, many, self.beam, target, engine.device) if brackets else None
-        self.k = min(self.beams.candidates, engine.config.vocabulary)
+        self.k = min(self.beams.candidates, self.trees.many if self.trees else engine.config.vocabulary)
         shape = (many, self.beam, self.k)
         self.values = torch.zeros(shape, device=engine.device)
         self.tokens = torch.zeros(shape, dtype=torch.int32, device=engine.device)
@@ -244,7 +244,7 @@ class _Room:
         elif self.config.sample:
             self._draw(slots, sentences, logits, normaliser)
         else:
-            values, tokens = self.lines.best(logits, self.k, normaliser)
+            values, tokens = self._best(slots, logits, normaliser)
             if len(slots) == len(self.slots):
                 beams.choose(values.view_as(self.values), tokens.view_as(self.tokens))
             else:
@@ -261,6 +261,14 @@ class _Room:
                     [*sentence.said[parent], token] for parent, token in zip(parents[slot].tolist(), new[slot].tolist())
                 ]
 
+    def _best(self, slots: np.ndarray, logits: Tensor, normaliser: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The best tokens of each line and their log-probabilities."""
+        if not self.trees:
+            return self.lines.best(logits, self.k, normaliser)
+        found, tokens = self.trees.choices(logits, slots)
+        values, places = self.lines.best(found, self.k, normaliser)
+        return values, tokens.gather(1, places.long()).int()
+
     def _rule(self, slots: np.ndarray, sentences: list[_Sentence], logits: Tensor) -> Tensor | None:
         """Apply the rules, and return the normaliser of the logits before them; nothing if there are none."""
         each = logits.unflatten(0, (-1, self.beam)).unbind()
@@ -272,8 +280,6 @@ class _Room:
         if not (self.config.sample or self.trees or ruled):
             return None
         normaliser = self.lines.normaliser(logits).clone()
-        if self.trees:
-            logits.masked_fill_(self.trees.forbidden(slots), -torch.inf)
         lengths = self.beams.length.tolist()
         for place, (slot, sentence) in enumerate(zip(slots, sentences)):
             # Some rules ask only how much was said.
@@ -296,6 +302,9 @@ class _Room:
         beams = self.beams
         assert normaliser is not None
         logits[:, [PAD, BEGIN]] = -torch.inf
+        if self.trees:
+            found, tokens = self.trees.choices(logits, slots)
+            logits.fill_(-torch.inf).scatter_(1, tokens, found)
         lengths = beams.length.tolist()
         numbers = [
             number
