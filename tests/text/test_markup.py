@@ -90,7 +90,17 @@ def test_every_letter_keeps_its_tags(text: str):
         ("to <b>give up</b> it", ["gibt es auf"], [(1, 0), (3, 1), (2, 2)], "<b>gibt</b> es <b>auf</b>"),
         # What no word comes from stays with a neighbour; what holds no words stays where it was.
         ("a <b>very</b> man", ["homme"], [(2, 0)], "<b>homme</b>"),
-        ("a <img src=x> man", ["un homme"], [(0, 0), (1, 1)], "un <img src=x>homme"),
+        ("a <img src=x>man", ["un homme"], [(0, 0), (1, 1)], "un <img src=x>homme"),
+        ("a <img src=x> man", ["un homme"], [(0, 0), (1, 1)], "un <img src=x> homme"),
+        # What follows a word follows its translation, before a comma as well; behind a sentence it stays behind one.
+        ("the man<img> is old", ["vieux est l'homme"], [(1, 2), (2, 1), (3, 0)], "vieux est l'homme<img>"),
+        ("the man<img>, old", ["vieux, l'homme"], [(2, 0), (1, 1)], "vieux, l'homme<img>"),
+        ("old<img>, a man", ["vieux, un homme"], [(0, 0), (1, 1), (2, 2)], "vieux<img>, un homme"),
+        ("I saw it.<img> Now go", ["je l'ai vu. Va"], [(2, 1), (3, 3)], "je l'ai vu.<img> Va"),
+        ("a<b> </b>man is", ["un homme"], [(0, 0), (1, 1)], "un<b></b> homme"),
+        # It stays in what it is in, and out of what it is not in.
+        ("a <img><b>man</b> is", ["un homme"], [(0, 0), (1, 1)], "un <img><b>homme</b>"),
+        ("a <b><img>man</b> is", ["un homme"], [(0, 0), (1, 1)], "un <b><img>homme</b>"),
         ("the man <img src=x>", ["l'homme"], [(1, 0)], "l'homme<img src=x>"),
         # Without links words keep their order.
         ("one <i>two</i>", ["un deux"], None, "un <i>deux</i>"),
@@ -100,7 +110,7 @@ def test_every_letter_keeps_its_tags(text: str):
         # Letters are letters in the translation too.
         ("one <i>two</i>", ["a<b> &amp;"], [(0, 0), (1, 1)], "a&lt;b&gt; &amp;<i>amp</i>;"),
     ],
-    ids=range(10),
+    ids=range(18),
 )
 def test_words_get_the_tags_of_those_they_come_from(source: str, texts: list[str], links: Links | None, expected: str):
     assert Markup(source).fill([(text, links) for text in texts]) == expected

@@ -33,7 +33,7 @@ _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
-class _Element:
+class Element:
     """A tag, or a pair of tags, and which characters of the text are in it."""
 
     opening: str
@@ -43,17 +43,18 @@ class _Element:
 
 
 @dataclass(frozen=True)
-class _Passage:
+class Passage:
     """A text, and the elements in it in the order in which they open."""
 
     text: str
-    elements: tuple[_Element, ...] = ()
+    elements: tuple[Element, ...] = ()
 
     @cached_property
     def _stretches(self) -> tuple[list[int], list[Path]]:
         """Where the elements around a character change, and what they are from there on."""
         begins = sorted({0, *(place for element in self.elements for place in (element.begin, element.end))})
-        numbered = list(enumerate(self.elements))
+        # What holds no word is around none.
+        numbered = [(n, one) for n, one in enumerate(self.elements) if self.text[one.begin : one.end].strip()]
         return begins, [tuple(n for n, one in numbered if one.begin <= place < one.end) for place in begins]
 
     def around(self, place: int) -> Path:
@@ -66,7 +67,7 @@ class Markup:
     """An HTML text, cut: `texts` are to be translated, and `fill` puts translations in their places."""
 
     def __init__(self, text: str):
-        self._parts: list[str | _Passage] = []
+        self._parts: list[str | Passage] = []
         run: list[str] = []  # texts at even places, tags within the line at odd ones
         for part, is_text in _cut(text):
             if is_text or _is_inline(part):
@@ -77,8 +78,8 @@ class Markup:
         self._parts += _find_passages(run)
 
     @property
-    def _passages(self) -> list[_Passage]:
-        return [part for part in self._parts if isinstance(part, _Passage)]
+    def _passages(self) -> list[Passage]:
+        return [part for part in self._parts if isinstance(part, Passage)]
 
     @property
     def texts(self) -> list[str]:
@@ -93,7 +94,7 @@ class Markup:
     def fill(self, translations: Sequence[tuple[str, Links | None]]) -> str:
         """The HTML with a translation for each text; without its links words are taken to keep their order."""
         left = iter(translations)
-        parts = (part if isinstance(part, str) else _weave(part, *next(left)) for part in self._parts)
+        parts = (part if isinstance(part, str) else weave(part, *next(left)) for part in self._parts)
         return "".join(parts)
 
 
@@ -143,7 +144,7 @@ def _name(tag: str) -> str:
     return found[1].lower() if found else ""
 
 
-def _find_passages(run: Sequence[str]) -> Iterator[str | _Passage]:
+def _find_passages(run: Sequence[str]) -> Iterator[str | Passage]:
     """The passages of a line's texts and tags; tags that are not closed in it divide it, and those around all stay."""
     partners = _find_partners(run)
     begin = 0
@@ -154,7 +155,7 @@ def _find_passages(run: Sequence[str]) -> Iterator[str | _Passage]:
             begin = place + 1
 
 
-def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, int]) -> Iterator[str | _Passage]:
+def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, int]) -> Iterator[str | Passage]:
     """One passage, from a text to before a tag; all tags between have their partners there."""
     behind: list[str] = []
     while end - begin > 3 and not run[begin] and not run[end - 1] and partners[begin + 1] == end - 2:
@@ -171,12 +172,12 @@ def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, 
     else:
         offsets = [0, *accumulate(map(len, texts))]
         elements = [
-            _Element(run[place], run[partner] if partner > place else "", offsets[a], offsets[b])
+            Element(run[place], run[partner] if partner > place else "", offsets[a], offsets[b])
             for place in range(begin + 1, end, 2)
             if (partner := partners[place]) >= place
             for a, b in [((place - begin + 1) // 2, (partner - begin + 1) // 2)]
         ]
-        yield _Passage("".join(texts), tuple(elements))
+        yield Passage("".join(texts), tuple(elements))
     yield from reversed(behind)
 
 
@@ -201,7 +202,7 @@ def _find_partners(run: Sequence[str]) -> dict[int, int]:
     return partners
 
 
-def _weave(passage: _Passage, translation: str, links: Links | None) -> str:
+def weave(passage: Passage, translation: str, links: Links | None) -> str:
     """A translation with the elements of its passage."""
     source = [found.span() for found in _WORD.finditer(passage.text)]
     target = [found.span() for found in _WORD.finditer(translation)]
@@ -211,29 +212,34 @@ def _weave(passage: _Passage, translation: str, links: Links | None) -> str:
     origins = _find_origins(len(source), len(target), links)
     paths = [_paths_of(passage, *source[origin]) for origin in origins]
     used = {number for own in paths for path in own for number in path}
-    standing: dict[int, list[str]] = {}  # what holds no words, by the target word that it stands before
+    standing: list[tuple[int, str, Path]] = []  # what holds no words: where it stands, and the elements around it
     for number, element in enumerate(passage.elements):
         if number in used:
             continue
-        word = sum(end <= element.begin for _, end in source)  # the first in it or behind it
-        near = min(range(len(target)), key=lambda place: abs(origins[place] - word))
-        if element.begin < element.end:  # no word comes from its words: it gets the nearest
+        if not passage.text[element.begin : element.end].strip():
+            place, space = _find_place(passage.text, element.begin, translation, source, target, origins)
+            around = tuple(other for other in passage.around(element.begin) if other < number)
+            standing.append((place, element.opening + element.closing + space, around))
+        else:  # no word comes from its words: it gets the nearest
+            word = sum(stop <= element.begin for _, stop in source)
+            near = min(range(len(target)), key=lambda place: abs(origins[place] - word))
             head, core, tail = paths[near]
             paths[near] = head, tuple(sorted({*core, number})), tail
-        else:
-            place = near if word < len(source) else len(target)
-            standing.setdefault(place, []).append(element.opening + element.closing)
-    pieces: list[tuple[str, Path]] = []  # in HTML, with the elements around them
+    spans: list[tuple[int, int, Path]] = []  # of the translation, with the elements around them
     end = 0
     for place, (begin, stop) in enumerate(target):
-        cuts = _cut_word(translation, begin, stop)
-        own = [(html.escape(translation[a:b], quote=False), path) for (a, b), path in zip(cuts, paths[place]) if a < b]
-        before = pieces[-1][1] if pieces else ()
-        pieces.append((html.escape(translation[end:begin], quote=False), before[: _shared(before, own[0][1])]))
-        pieces += [(tag, own[0][1]) for tag in standing.get(place, [])] + own
+        own = [(a, b, path) for (a, b), path in zip(_cut_word(translation, begin, stop), paths[place]) if a < b]
+        before = spans[-1][2] if spans else ()
+        spans += [(end, begin, before[: _shared(before, own[0][2])]), *own]
         end = stop
-    last = "".join([*standing.get(len(target), []), html.escape(translation[end:], quote=False)])
-    return _render([*pieces, (last, ())], passage.elements)
+    pieces: list[tuple[str, Path]] = []  # in HTML
+    for begin, stop, path in [*spans, (end, len(translation) + 1, ())]:
+        at = begin
+        for place, tags, around in sorted((one for one in standing if begin <= one[0] < stop), key=lambda one: one[0]):
+            pieces += [(html.escape(translation[at:place], quote=False), path), (tags, path[: _shared(path, around)])]
+            at = place
+        pieces.append((html.escape(translation[at:stop], quote=False), path))
+    return _render(pieces, passage.elements)
 
 
 def _find_origins(source: int, target: int, links: Links | None) -> list[int]:
@@ -245,7 +251,33 @@ def _find_origins(source: int, target: int, links: Links | None) -> list[int]:
     return origins
 
 
-def _paths_of(passage: _Passage, begin: int, end: int) -> tuple[Path, Path, Path]:
+def _find_place(
+    text: str,
+    at: int,
+    translation: str,
+    source: Sequence[tuple[int, int]],
+    target: Sequence[tuple[int, int]],
+    origins: Sequence[int],
+) -> tuple[int, str]:
+    """Where in a translation what stands between two letters of the text belongs, and the space it needs behind it."""
+    word = sum(end <= at for _, end in source)  # the one it stands in or before
+    if word == len(source):
+        return target[-1][1], ""
+    begin, end = source[word]
+    before, behind = text[:at][-1:], text[at]
+    backwards = range(len(target) - 1, -1, -1)
+    rest = text[at:end] if begin < at else ""
+    if rest and not any(map(str.isalnum, rest)):  # the mark of a footnote before a comma
+        stop = target[min(backwards, key=lambda place: abs(origins[place] - word))][1]
+        return stop - len(rest) if translation[:stop].endswith(rest) else stop, ""
+    if before.strip() and behind.isspace():  # or behind it; behind a sentence it stays behind one
+        alike = [place for place in backwards if translation[target[place][1] - 1] == before and not before.isalnum()]
+        return target[min(alike or backwards, key=lambda place: abs(origins[place] - word + 1))][1], ""
+    near = min(range(len(target)), key=lambda place: abs(origins[place] - word))
+    return target[near][0], " " if before.isspace() and behind.isspace() else ""
+
+
+def _paths_of(passage: Passage, begin: int, end: int) -> tuple[Path, Path, Path]:
     """The elements around a word: its punctuation in front, itself, its punctuation behind."""
     (_, first), (_, last), _ = _cut_word(passage.text, begin, end)
     most, _ = Counter(map(passage.around, range(first, last))).most_common(1)[0]
@@ -261,10 +293,10 @@ def _cut_word(text: str, begin: int, end: int) -> list[tuple[int, int]]:
     return [(begin, first), (first, last), (last, end)]
 
 
-def _render(pieces: Sequence[tuple[str, Path]], elements: Sequence[_Element]) -> str:
+def _render(pieces: Sequence[tuple[str, Path]], elements: Sequence[Element]) -> str:
     parts: list[str] = []
     here: Path = ()
-    for text, path in pieces:
+    for text, path in [*(piece for piece in pieces if piece[0]), ("", ())]:
         shared = _shared(here, path)
         parts += [elements[number].closing for number in reversed(here[shared:])]
         parts += [elements[number].opening for number in path[shared:]]
