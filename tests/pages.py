@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import quote_plus, urlsplit
 
+from documents import make_docx, run
 from interop.marians import save_marian
 from torch.distributed.run import get_args_parser
 from treebank import make_trees
@@ -119,6 +120,8 @@ class Reader:
         self.write("dev.mrg", "".join(f"{tree}\n" for tree in make_trees(5, 2)))
         self.write("letter.txt", "forty-two\n")
         self.write("page.html", "<p>forty-two <b>euros</b></p>\n")
+        runs = run("it is ") + run("already", "<w:b/>") + run(" twelve")
+        (self.folder / "letter.docx").write_bytes(make_docx(f"<w:p>{runs}</w:p>"))
         save_marian(self.folder / "marian").folder.rename(self.folder / "opus-mt-en-de")
         opennmt = Path(__file__).parent / "interop" / "fixtures" / "opennmt-shared"
         shutil.copy(opennmt / "model.pt", self.folder / "openmt.model_step_100000.pt")
@@ -225,26 +228,26 @@ class Reader:
         body = None
         if given.F:
             headers["Content-Type"] = "multipart/form-data; boundary=parted"
-            body = "".join(self.part(*field.split("=", 1)) for field in given.F) + "--parted--\r\n"
+            body = b"".join(self.part(*field.split("=", 1)) for field in given.F) + b"--parted--\r\n"
         elif given.d:
             headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
             # As curl has it, text is sent as it stands; but with blanks, which curl leaves as they are.
-            body = "&".join(text if text.startswith("{") else text.replace(" ", quote_plus(" ")) for text in given.d)
+            texts = [text if text.startswith("{") else text.replace(" ", quote_plus(" ")) for text in given.d]
+            body = "&".join(texts).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        data = None if body is None else body.encode()
-        connection.request("GET" if body is None else "POST", urlsplit(f"http://{given.url}").path, data, headers)
+        connection.request("GET" if body is None else "POST", urlsplit(f"http://{given.url}").path, body, headers)
         answer = connection.getresponse()
         print(answer.read().decode())
         connection.close()
         return 0 if answer.status == 200 else 1
 
-    def part(self, name: str, value: str) -> str:
+    def part(self, name: str, value: str) -> bytes:
         """A field of a form with files."""
-        kind = f'--parted\r\nContent-Disposition: form-data; name="{name}"'
+        kind, content = f'--parted\r\nContent-Disposition: form-data; name="{name}"', value.encode()
         if value.startswith("@"):
-            text = (self.folder / value[1:]).read_text(encoding="utf-8")
-            return f'{kind}; filename="{value[1:]}"\r\nContent-Type: text/plain\r\n\r\n{text}\r\n'
-        return f"{kind}\r\n\r\n{value}\r\n"
+            kind = f'{kind}; filename="{value[1:]}"\r\nContent-Type: application/octet-stream'
+            content = (self.folder / value[1:]).read_bytes()
+        return f"{kind}\r\n\r\n".encode() + content + b"\r\n"
 
     def leave(self) -> None:
         """Let the server end."""

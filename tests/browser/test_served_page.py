@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import make_docx, run, unpack
 from playwright.sync_api import Browser, Page, expect
 from server import Running, running, translators
 
@@ -176,6 +177,33 @@ def test_a_file_comes_back_translated(visit: Visit, loaded: list[Translator], tm
     file.write_bytes(b"\xff\xfe\x00")
     page.locator("#file").set_input_files(file)
     expect(page.locator("#progress-text")).to_have_text("letter.txt is not a text in UTF-8")
+
+
+def test_a_document_comes_back_translated(visit: Visit, loaded: list[Translator], tmp_path: Path):
+    page = visit()
+    translate(page, TEXT)
+    file = tmp_path / "letter.Docx"
+    file.write_bytes(make_docx(f"<w:p>{run(TEXT)}</w:p>"))
+    page.locator("#file").set_input_files(file)
+    expect(page.locator("#progress-text")).to_have_text("letter.Docx: done")
+    with page.expect_download() as download:
+        page.locator("#save").click()
+    assert download.value.suggested_filename == "letter.de.Docx"
+    translated = make_docx(f"<w:p>{run(loaded[0].translate(TEXT).text)}</w:p>")
+    assert unpack(Path(download.value.path()).read_bytes()) == unpack(translated)
+
+
+def test_what_is_no_document_is_said(browser: Browser, server: Running, tmp_path: Path):
+    page = browser.new_page()
+    page.goto(server.url)
+    translate(page, TEXT)
+    file = tmp_path / "letter.odt"
+    file.write_bytes(b"two")
+    page.locator("#file").set_input_files(file)
+    expect(page.locator("#progress-text")).to_contain_text("letter.odt: damaged, or no .odt document")
+    expect(page.locator("#stop")).to_be_hidden()
+    assert page.locator("#progress").evaluate("bar => bar.value") == 0
+    page.close()
 
 
 def test_a_key_is_asked_for_where_one_is_needed(visit: Visit, browser: Browser, loaded: list[Translator]):

@@ -7,8 +7,9 @@ from html import unescape
 from urllib.request import urlopen
 
 import pytest
+from documents import PICTURE, make_docx, run, unpack
 from libretranslatepy import LibreTranslateAPI
-from server import Running
+from server import Running, running
 
 from transduce.decoding.translator import Translator
 
@@ -123,10 +124,40 @@ def test_files_come_back_translated(server: Running, loaded: list[Translator]):
     assert server.get("/download_file/nothing.txt").status == 404
 
 
+def test_documents_come_back_translated(server: Running, loaded: list[Translator]):
+    content = make_docx(f"<w:p>{run('two ')}{run('nine', '<w:b/>')}{run(' euros')}</w:p>")
+    for source, target in (("en", "de"), ("auto", "de"), ("en", "en")):
+        status, answer = upload(server, "../letter.DOCX", content, source=source, target=target)
+        assert status == 200
+        with urlopen(answer["translatedFileUrl"]) as found:
+            parts = unpack(found.read())
+            assert found.headers["Content-Disposition"] == 'attachment; filename="translated.docx"'
+            assert found.headers["Content-Type"].endswith("wordprocessingml.document")
+        texts = re.findall("<w:t[^>]*>([^<]*)", parts["word/document.xml"].decode())
+        text = "two nine euros"
+        assert "".join(texts) == (text if source == target else loaded[0].translate(text).text)
+        assert parts["word/media/image1.png"] == PICTURE
+    assert server.get("/frontend/settings").json["supportedFilesFormat"] == [
+        *(".txt", ".html", ".docx", ".odt", ".pptx", ".odp", ".epub")
+    ]
+
+
+def test_a_document_of_too_much_text_is_refused(loaded: list[Translator]):
+    with running(loaded, file_characters=1000) as server:
+        many = make_docx(f"<w:p>{run('two ' * 251)}</w:p>")
+        status, answer = upload(server, "a.docx", many, source="en", target="de")
+        assert (status, answer["error"][:33]) == (413, "the request has 1,004 characters,")
+        status, answer = upload(server, "a.docx", make_docx("<w:p/>" * 9999), source="en", target="de")
+        assert status == 400
+        assert "a.docx: is too large when it is unpacked" in answer["error"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.pdf", b"two", "files may be .txt, .html"),
+        ("a.pdf", b"two", "files may be .txt, .html, .docx, .odt, .pptx, .odp, .epub"),
+        ("a.docx", b"two", "a.docx: damaged, or no .docx document"),
+        ("a.odt", make_docx(""), "is a .docx document by its content"),
         ("a.txt", b"two\n\xff", "line 2 of the file is not UTF-8"),
     ],
 )

@@ -274,14 +274,14 @@ class Output:
                 "make room, and the same command goes on"
             ) from error
 
-    def finish(self, text: str | None = None) -> None:
-        """Let the file have its name, or a text that was made of its lines."""
+    def finish(self, content: bytes | None = None) -> None:
+        """Let the file have its name, or what was made of its lines."""
         if self.path is not None:
             refuse_existing(self.path)
             whole = self.partial
-            if text is not None:
+            if content is not None:
                 whole = Path(f"{self.partial}.whole")
-                write_synced(whole, text.encode("utf-8"))
+                write_synced(whole, content)
             if sys.platform == "win32":
                 self.file.close()  # where nothing open is renamed
             move(whole, self.path)

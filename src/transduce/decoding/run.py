@@ -10,9 +10,9 @@ from typing import Any
 
 from transduce import strict
 from transduce.config import SearchConfig
+from transduce.decoding.documents import HTML, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
-from transduce.decoding.html import ENDINGS, read_html, translate_html
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
@@ -22,6 +22,7 @@ from transduce.model.device import choose_device
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
 from transduce.text.corpus import open_bytes
 from transduce.text.detect import find_other, name_language
+from transduce.text.markup import Markup
 
 BEGINNING = 4096  # bytes of a file by which its language is told
 
@@ -38,7 +39,7 @@ class Job:
     json: bool
     json_input: bool
     html: bool | None = None
-    """whether texts are HTML; None: files whose names say so"""
+    """whether texts are HTML; None: files whose names say so, as those of other documents always do"""
     prefix: str
     require: tuple[str, ...]
     forbid: tuple[str, ...]
@@ -60,33 +61,29 @@ def run_job(job: Job) -> None:
         if wanted and not job.json:
             raise UsageError(f"{flag} needs --json: plain output has a line for each line of the input")
     common = Request("", job.prefix, job.require, job.forbid)
-    is_html = job.html if job.html is not None else bool(job.input and job.input.suffix.lower() in ENDINGS)
-    if is_html and (job.json or job.json_input or job.prefix or job.require):
-        raise UsageError(
-            "--json, --json-input, --prefix and --require are for sentences; --no-html takes HTML as lines"
-        )
+    kind = find_kind(job.input, job.html)
+    if kind and (job.json or job.json_input or job.prefix or job.require):
+        plain = "--no-html takes HTML as lines" if kind in HTML else f"{kind} files are translated whole"
+        raise UsageError(f"--json, --json-input, --prefix and --require are for sentences; {plain}")
+    if kind and kind not in HTML and (not job.out or job.out.suffix.lower() != kind):
+        raise UsageError(f"{job.input} becomes a {kind} file again; name it with --out, and with this ending")
     if job.texts and (job.input or job.out):
         raise UsageError("texts on the command line are answered at once; leave --input and --out out")
     if job.texts:
         translator = _load(job)
         for text in job.texts:
             _note_language(translator, text, job)
-            if is_html:
-                print(translate_html(translator, text, options, strict.to_dict(config), common), flush=True)
+            if kind:
+                markup = Markup(text)
+                found = translate_document(translator, markup, options, strict.to_dict(config), common)
+                print(markup.fill(found), flush=True)
             else:
                 print(_answer(translator, text, options, config, common, job), flush=True)
         return
     if job.out:
         refuse_existing(job.out)
-    if is_html:
-        html, translator, settings = read_html(job.input), _load(job), strict.to_dict(config)
-        if job.out is None:
-            sys.stdout.write(translate_html(translator, html, options, settings, common))
-            return
-        about = {"html": True, **_describe(job, translator, options, config, common)}
-        with closing(Output(job.out, about)) as output:
-            output.finish(translate_html(translator, html, options, settings, common, output))
-        print(f"{job.out}: translated", file=sys.stderr)
+    if kind:
+        _translate_whole(kind, options, config, common, job)
         return
     if job.input is None and job.out is None and sys.stdin.isatty():
         _converse(_load(job), options, config, common, job)
@@ -110,6 +107,21 @@ def run_job(job: Job) -> None:
             if job.out:
                 now = f", {written:,} of them now" if output.done else ""
                 print(f"{job.out}: {output.done + written:,} lines{now}", file=sys.stderr)
+
+
+def _translate_whole(kind: str, options: Options, config: SearchConfig, common: Request, job: Job) -> None:
+    """Translate a document, which is written when all of it is."""
+    document, settings = read_document(job.input, kind), strict.to_dict(config)
+    translator = _load(job)
+    _note_language(translator, " ".join(document.texts)[:BEGINNING], job)
+    if job.out is None:
+        sys.stdout.write(str(document.fill(translate_document(translator, document, options, settings, common))))
+        return
+    about = {"document": kind, **_describe(job, translator, options, config, common)}
+    with closing(Output(job.out, about)) as output:
+        whole = document.fill(translate_document(translator, document, options, settings, common, output))
+        output.finish(whole.encode("utf-8") if isinstance(whole, str) else whole)
+    print(f"{job.out}: {'translated' if document.texts else 'a copy, for there is no text in it'}", file=sys.stderr)
 
 
 def _find(path: Path, job: Job) -> Path:

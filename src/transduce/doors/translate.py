@@ -22,7 +22,11 @@ def translate(parser: Parser, argv: list[str]) -> None:
     )
     parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="from this language, where several can be")
     parser.add_argument("--text", metavar="TEXT", nargs="+", action="extend", default=[], help="translate these texts")
-    parser.add_argument("--input", metavar="FILE", help="text to translate (default standard input)")
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="text to translate, HTML, or a document: .docx, .odt, .pptx, .odp, .epub (default standard input)",
+    )
     parser.add_argument(
         "--out", metavar="FILE", help="file of translations; if the job is killed, the same command goes on"
     )

@@ -1,11 +1,13 @@
 """The API of LibreTranslate, for the clients people have: /translate, /detect, /languages, /translate_file."""
 
+import asyncio
 import json
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -20,13 +22,24 @@ from transduce.decoding.options import Request as Wanted
 from transduce.decoding.translator import Translation, Version
 from transduce.serving import forms
 from transduce.serving.answers import House, problems
+from transduce.serving.guard import WIDEST
 from transduce.serving.models import AUTO, Served
 from transduce.text.detect import name_language
 from transduce.text.markup import Markup
+from transduce.text.office import ENDINGS, Office
 
-KINDS = {".txt": "text/plain; charset=utf-8", ".html": "text/html; charset=utf-8"}
+# The endings of files that are translated, and what they are on the web.
+KINDS = {
+    ".txt": "text/plain; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ".odt": "application/vnd.oasis.opendocument.text",
+    ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    ".odp": "application/vnd.oasis.opendocument.presentation",
+    ".epub": "application/epub+zip",
+}
 KEPT_SECONDS, KEPT_BYTES = 600, 1 << 26
-TOGETHER = 64  # texts of an HTML file
+TOGETHER = 64  # texts of a document
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 MOST_FIELDS = 20
 
@@ -125,7 +138,7 @@ def make_router(house: House) -> APIRouter:
         "/translate_file", openapi_extra=_body(forms.LibreFile, "multipart/form-data"), responses=problems(400)
     )
     async def translate_file(request: Request) -> forms.FileResponse:
-        """Translate a file of text or HTML; the answer says where the translation is kept for ten minutes."""
+        """Translate a file: text, HTML or a document; the answer says where the translation is kept for ten minutes."""
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
             raise HTTPException(400, "a file is sent as multipart/form-data")
         async with request.form(max_files=1, max_fields=10) as form:
@@ -136,21 +149,26 @@ def make_router(house: House) -> APIRouter:
             content, name = await file.read(), file.filename or ""
         asked = forms.LibreFile.model_validate({**fields, "file": ""})
         house.check_key(request, asked.api_key)
-        kind = ".html" if name.lower().endswith((".html", ".htm")) else ".txt"
-        if kind == ".txt" and not name.lower().endswith(".txt"):
+        ending = PurePath(name).suffix.lower()
+        kind = ".html" if ending == ".htm" else ending
+        if kind not in KINDS:
             raise HTTPException(400, f"files may be {', '.join(KINDS)}")
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise HTTPException(400, f"line {line} of the file is not UTF-8; save it as UTF-8") from None
-        house.check_size(text, most=house.config.file_characters)
-        served, _ = models.find(text[:5000], asked.source, asked.target)
-        if served and kind == ".html":
-            text = await _translate_html(served, text)
+        if kind in ENDINGS:
+            # Beside the loop, which answers others meanwhile.
+            most = WIDEST * house.config.file_characters
+            document = await asyncio.to_thread(Office, name, content, most)
+            plain = " ".join(document.texts)
+        else:
+            plain = _decode(content)
+            document = Markup(plain) if kind == ".html" else None
+        house.check_size(plain, most=house.config.file_characters)
+        served, _ = models.find(plain[:5000], asked.source, asked.target)
+        if served and document:
+            content = await _translate_document(served, document)
         elif served:
-            text = "".join([passage.text async for passage in served.desk.stream(text)])
-        token = kept.put(text.encode("utf-8", "replace"), kind)
+            passages = [passage.text async for passage in served.desk.stream(plain)]
+            content = "".join(passages).encode("utf-8", "replace")
+        token = kept.put(content, kind)
         return forms.FileResponse(translated_file_url=str(request.url_for("download_file", name=token)))
 
     @router.get("/download_file/{name}", include_in_schema=False)
@@ -217,15 +235,24 @@ def _finish(piece: _Piece, found: list[Translation], more: int) -> tuple[str, li
     return filled[0], [one for one in dict.fromkeys(filled[1:]) if one != filled[0]], piece.detected
 
 
-async def _translate_html(served: Served, text: str) -> str:
-    """An HTML file, some of its texts at a time."""
-    markup, done = Markup(text), list[Version]()
-    options = Options(alignments=markup.has_elements)
+def _decode(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise HTTPException(400, f"line {line} of the file is not UTF-8; save it as UTF-8") from None
+
+
+async def _translate_document(served: Served, document: Markup | Office) -> bytes:
+    """A document, some of its texts at a time."""
+    texts, done = document.texts, list[Version]()
+    options = Options(alignments=document.has_elements)
     with served.desk.document():
-        for begin in range(0, len(markup.texts), TOGETHER):
-            some = [Wanted(own) for own in markup.texts[begin : begin + TOGETHER]]
+        for begin in range(0, len(texts), TOGETHER):
+            some = [Wanted(own) for own in texts[begin : begin + TOGETHER]]
             done += [one.versions()[0] for one in await served.desk.translate(some, options, patient=True)]
-    return markup.fill([(version.text, version.links) for version in done])
+    whole = await asyncio.to_thread(document.fill, [(version.text, version.links) for version in done])
+    return whole.encode("utf-8", "replace") if isinstance(whole, str) else whole
 
 
 def _versions(found: list[Translation], many: int) -> list[list[Version]]:

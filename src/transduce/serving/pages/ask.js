@@ -1,17 +1,18 @@
-// Asking the server: JSON in, JSON out, errors with their reason, and streams of events.
+// Asking the server: JSON or a form in, JSON out, errors with their reason, and streams of events.
 
 const asking = { key: "" };
 
 async function ask(path, body, signal) {
   const headers = {};
   if (asking.key) headers["X-API-Key"] = asking.key;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const form = body instanceof FormData;
+  if (body !== undefined && !form) headers["Content-Type"] = "application/json";
   let answer;
   try {
     answer = await fetch(path, {
       method: body === undefined ? "GET" : "POST",
       headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined || form ? body : JSON.stringify(body),
       signal,
     });
   } catch (error) {

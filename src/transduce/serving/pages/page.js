@@ -10,7 +10,7 @@ const PAUSE = 250, // ms without a key before the text is sent
 const at = (id) => document.getElementById(id);
 // What is shown: the parts of the translation, and for each sentence its source and the translation chosen; `pair` are
 // the languages it is in, `aimed` is whether somebody has said which language is wanted.
-const state = { languages: [], parts: [], chosen: 0, pair: {}, aimed: false, running: null, looking: null, timer: 0, lookTimer: 0, file: null };
+const state = { languages: [], parts: [], chosen: 0, pair: {}, aimed: false, running: null, looking: null, timer: 0, lookTimer: 0, file: null, documents: [] };
 
 function segment(text, language) {
   if (globalThis.Intl?.Segmenter) {
@@ -304,45 +304,61 @@ async function translateFile() {
   at("file").value = "";
   at("save").hidden = true;
   at("progress-row").hidden = at("stop").hidden = false;
-  at("progress").value = 0;
   const tell = (text, wrong = false) => {
     at("progress-text").textContent = text;
     at("progress-text").classList.toggle("error", wrong);
   };
   tell(file.name);
   const stop = (state.file = new AbortController());
+  const ending = /(\.[^.]*)?$/.exec(file.name)[0].toLowerCase();
   try {
-    let text;
-    try {
-      text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
-    } catch {
-      throw new Error(`${file.name} is not a text in UTF-8`);
-    }
-    const parts = [];
-    let whole = false,
-      target;
-    for await (const [name, data] of readEvents(await ask("v1/stream", { text, ...asked() }, stop.signal))) {
-      if (name === "error") throw new Error(data.error);
-      whole = name === "done";
-      ({ target } = data);
-      if (whole) break;
-      parts.push(data.text);
-      at("progress").value = data.done / data.of;
-      tell(`${file.name}: ${Math.floor((100 * data.done) / data.of)} %`);
-    }
-    if (!whole) throw new Error("the server broke off");
+    const [made, target] = await (state.documents.includes(ending) ? sendDocument : streamText)(file, stop.signal, tell);
     if (at("save").href) URL.revokeObjectURL(at("save").href);
-    at("save").href = URL.createObjectURL(new Blob(parts, { type: "text/plain;charset=utf-8" }));
+    at("save").href = URL.createObjectURL(made);
     at("save").download = file.name.replace(/(\.[^.]*)?$/, (end) => `.${target}${end || ".txt"}`);
     at("save").hidden = false;
     at("progress").value = 1;
     tell(`${file.name}: done`);
     at("save").focus();
   } catch (error) {
+    at("progress").value = 0;
     tell(error.name === "AbortError" ? "stopped" : error.message, error.name !== "AbortError");
   } finally {
     at("stop").hidden = true;
   }
+}
+
+// A text comes sentence by sentence,
+async function streamText(file, signal, tell) {
+  at("progress").value = 0;
+  let text;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  } catch {
+    throw new Error(`${file.name} is not a text in UTF-8`);
+  }
+  const parts = [];
+  for await (const [name, data] of readEvents(await ask("v1/stream", { text, ...asked() }, signal))) {
+    if (name === "error") throw new Error(data.error);
+    if (name === "done") return [new Blob(parts, { type: "text/plain;charset=utf-8" }), data.target];
+    parts.push(data.text);
+    at("progress").value = data.done / data.of;
+    tell(`${file.name}: ${Math.floor((100 * data.done) / data.of)} %`);
+  }
+  throw new Error("the server broke off");
+}
+
+// and a document when all of it is translated.
+async function sendDocument(file, signal) {
+  at("progress").removeAttribute("value");
+  const [form, target] = [new FormData(), at("target").value];
+  form.append("file", file);
+  form.append("source", at("source").value);
+  form.append("target", target);
+  const { translatedFileUrl } = await (await ask("translate_file", form, signal)).json();
+  // Its path alone: behind a proxy the server may not know how it is reached.
+  const answer = await ask(`download_file/${translatedFileUrl.split("/").pop()}`, undefined, signal);
+  return [await answer.blob(), target];
 }
 
 // ---- beginning ----
@@ -351,6 +367,8 @@ async function begin() {
   try {
     const settings = await (await ask("frontend/settings")).json();
     at("key-row").hidden = !settings.keyRequired;
+    state.documents = [".htm", ...settings.supportedFilesFormat.filter((ending) => ending !== ".txt")];
+    at("file").accept += `,${state.documents}`;
     await showLanguages();
   } catch (error) {
     say(error.message, true);

@@ -1,4 +1,4 @@
-"""HTML files: their texts are translated, their tags stay as they are and go with the words they stand around."""
+"""Documents: HTML, and those of word processors, slides and e-books; their texts are translated, all else stays."""
 
 import hashlib
 import json
@@ -14,42 +14,63 @@ from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.progress import show_progress
+from transduce.text import office
 from transduce.text.corpus import open_bytes
 from transduce.text.markup import Markup
+from transduce.text.office import Office
 
-ENDINGS = (".html", ".htm")
+HTML = (".html", ".htm")
+# What has texts, but not as lines, and is not read.
+_OTHERS = (".doc", ".rtf", ".pdf", ".ppt", ".xls", ".xlsx", ".ods", ".pages", ".mobi")
 
 
-def read_html(path: Path | None) -> str:
+def find_kind(path: Path | None, html: bool | None) -> str | None:
+    """The kind of document that a file is by its name: an ending; none where lines are to be translated."""
+    ending = path.suffix.lower() if path else ""
+    if ending in _OTHERS:
+        raise DataError(f"{path}: {ending} files are not read; save it as {', '.join(office.ENDINGS)} or as plain text")
+    if ending in office.ENDINGS:
+        return ending
+    return HTML[0] if html or (html is None and ending in HTML) else None
+
+
+def read_document(path: Path | None, kind: str) -> Markup | Office:
     """All of a file, or of standard input."""
+    content = _read(path)
+    if kind != HTML[0]:
+        return Office(str(path), content)
     try:
-        if path is None:
-            return sys.stdin.buffer.read().decode("utf-8")
-        stream, raw = open_bytes(path)
-        with closing(raw), closing(stream):
-            return stream.read().decode("utf-8")
+        return Markup(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        name, line = path or "standard input", error.object.count(b"\n", 0, error.start) + 1
+        name, line = path or "standard input", content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{name}:{line}: not UTF-8; convert the text with: iconv -f LATIN1 -t UTF-8") from None
 
 
-def translate_html(
+def _read(path: Path | None) -> bytes:
+    if path is None:
+        return sys.stdin.buffer.read()
+    stream, raw = open_bytes(path)
+    with closing(raw), closing(stream):
+        return stream.read()
+
+
+def translate_document(
     translator: Translator,
-    html: str,
+    document: Markup | Office,
     options: Options,
     settings: dict[str, Any],
     common: Request,
     output: Output | None = None,
-) -> str:
-    """Translate the texts of HTML; what is asked of all of them is `common`, whose own text is not used.
+) -> list[tuple[str, Links | None]]:
+    """The translations of a document's texts; what is asked of all of them is `common`, whose own text is not used.
 
     Where there is an output they are written to it as they come, and those that it has from before are taken from it.
     """
-    markup = Markup(html)
-    found = _take_up(output, markup.texts) if output else []
-    options = replace(options, alignments=markup.has_elements)
-    with show_progress("translate", len(markup.texts), "texts") as task:
-        while texts := markup.texts[len(found) : len(found) + window_size(len(found))]:
+    every = document.texts
+    found = _take_up(output, every) if output else []
+    options = replace(options, alignments=document.has_elements)
+    with show_progress("translate", len(every), "texts") as task:
+        while texts := every[len(found) : len(found) + window_size(len(found))]:
             requests = [Request(text).with_common(common) for text in texts]
             for translation in translator.stream(requests, options, **settings):
                 version = translation.versions()[0]
@@ -58,8 +79,8 @@ def translate_html(
             if output:
                 for one in found[-len(texts) :]:
                     output.write(json.dumps(one))
-                output.save(len(found), _digest(markup.texts[: len(found)]))
-    return markup.fill(found)
+                output.save(len(found), _digest(every[: len(found)]))
+    return found
 
 
 def _take_up(output: Output, texts: list[str]) -> list[tuple[str, Links | None]]:
@@ -68,8 +89,8 @@ def _take_up(output: Output, texts: list[str]) -> list[tuple[str, Links | None]]
         return []
     if output.done > len(texts) or _digest(texts[: output.done]) != output.digest:
         raise DataError(
-            f"{output.partial}: its {output.done:,} texts are not the first of this HTML; give the same input to go "
-            f"on, or {output.anew()}"
+            f"{output.partial}: its {output.done:,} texts are not the first of this document; give the same input to "
+            f"go on, or {output.anew()}"
         )
     print(f"{output.path}: {output.done:,} texts are there from before; going on", file=sys.stderr)
     lines = output.partial.read_text(encoding="utf-8").splitlines()

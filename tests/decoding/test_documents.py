@@ -1,0 +1,190 @@
+"""`transduce translate` with HTML and documents: texts are translated, all else stays, files are whole or not there."""
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import make_docx, make_epub, make_open, make_pptx, run, unpack
+from jobs import run_job
+
+from transduce.cli import main
+from transduce.decoding import files
+from transduce.decoding.options import Request
+from transduce.decoding.translator import Translation, Translator
+from transduce.text.office import ENDINGS
+
+PAGE = '<!DOCTYPE html>\r\n<p class="a">{}</p>\n<style>p {{color: red}}</style>\n<ul><li>{}</li></ul>'
+TEXTS = ("two euros", "nine dollars")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """Two texts with tags around them."""
+    path = tmp_path / "page.HTML"
+    path.write_bytes(PAGE.format(*TEXTS).encode())
+    return path
+
+
+@pytest.fixture
+def expected(translator: Translator) -> str:
+    """The page with translations in it."""
+    return PAGE.format(*(found.text for found in translator.translate(TEXTS)))
+
+
+def test_a_file_is_known_by_its_name(tiny: Path, page: Path, expected: str, capfd: pytest.CaptureFixture[str]):
+    out = page.with_name("out.html")
+    assert run_job(tiny, "--input", str(page), "--out", str(out), source=page) == 0
+    assert out.read_bytes().decode() == expected
+    assert sorted(path.name for path in page.parent.iterdir()) == ["out.html", "page.HTML"]
+    capfd.readouterr()
+    assert run_job(tiny, "--input", str(page), "--out", str(out), source=page) == 1
+    assert "is there already" in capfd.readouterr().err
+    assert run_job(tiny, "--input", str(page), "--no-html", source=page) == 0
+    assert capfd.readouterr().out.count("\n") == PAGE.count("\n") + 1  # a line for each line
+    assert run_job(tiny, "--input", str(page), "--json", source=page) == 2
+    assert "--no-html takes HTML as lines" in capfd.readouterr().err
+
+
+def test_texts_and_pipes_may_be_html_too(
+    tiny: Path,
+    translator: Translator,
+    expected: str,
+    page: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    assert main(["translate", str(tiny), "--html", "--device", "cpu", "--text", "two <b>euros</b>"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("<b>") == said.count("</b>")
+    assert said.replace("<b>", "").replace("</b>", "").strip() == translator.translate("two euros").text
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(page.read_bytes())))
+    assert main(["translate", str(tiny), "--html", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out == expected
+
+
+def write_long(path: Path, first: str) -> None:
+    """A document of 40 texts."""
+    words = [first, *["two"] * 39]
+    if path.suffix == ".html":
+        path.write_text("\n".join(f"<p>{word} <b>euros</b> {number}</p>" for number, word in enumerate(words)))
+    else:
+        runs = (f"<w:p>{run(word)}{run(' euros', '<w:b/>')}{run(f' {n}')}</w:p>" for n, word in enumerate(words))
+        path.write_bytes(make_docx("".join(runs)))
+
+
+@pytest.mark.parametrize("ending", [".html", ".docx"])
+def test_a_file_that_was_interrupted_goes_on(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ending: str
+):
+    """With what it has said before, which is not translated again; and what is there at the end is as in one go."""
+    page, out, whole = (tmp_path / f"{name}{ending}" for name in ("page", "out", "whole"))
+    write_long(page, "two")
+    monkeypatch.setattr(files, "FIRST_TEXTS", 8)
+    command = ["translate", str(tiny), "--device", "cpu", "--input", str(page)]
+    assert main([*command, "--out", str(whole)]) == 0
+    usual, asked = Translator.stream, list[str]()
+
+    def stream(self: Translator, texts: list[Request], *rest: Any, **more: Any) -> Iterator[Translation]:
+        if len(asked) == 16:
+            raise KeyboardInterrupt
+        asked.extend(request.text for request in texts)
+        yield from usual(self, texts, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "stream", stream)
+        assert main([*command, "--out", str(out)]) == 130
+    assert not out.exists()
+    assert len(asked) == len((tmp_path / f"{out.name}.partial").read_text().splitlines()) == 16
+    write_long(page, "nine")
+    assert main([*command, "--out", str(out)]) == 1
+    assert "its 16 texts are not the first of this document" in capfd.readouterr().err
+    assert main([*command, "--out", str(out), "--beam", "1"]) == 1
+    assert "was begun with beam = 2, not 1" in capfd.readouterr().err
+    write_long(page, "two")
+    asked = ["another"]
+    monkeypatch.setattr(Translator, "stream", stream)
+    assert main([*command, "--out", str(out)]) == 0
+    assert f"{out}: 16 texts are there from before; going on" in capfd.readouterr().err
+    assert len(asked) == 1 + 24
+    assert out.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [out.name, page.name, whole.name]
+
+
+def test_what_is_not_utf8_is_named(tiny: Path, page: Path, capfd: pytest.CaptureFixture[str]):
+    page.write_bytes(b"<p>\n<b>Stra\xdfe</b>")
+    out = page.with_name("out.html")
+    assert run_job(tiny, "--input", str(page), "--out", str(out), source=page) == 1
+    assert f"{page}:2: not UTF-8" in capfd.readouterr().err
+    assert not out.exists()
+
+
+def test_documents_of_all_kinds(tiny: Path, translator: Translator, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    first, second = (translator.translate(text).text for text in TEXTS)
+    slide = "<a:p><a:r><a:t>{}</a:t></a:r></a:p>"
+    makers: dict[str, Callable[[str, str], bytes]] = {
+        ".docx": lambda *texts: make_docx("".join(f"<w:p>{run(text)}</w:p>" for text in texts)),
+        ".odt": lambda *texts: make_open("".join(f"<text:p>{text}</text:p>" for text in texts)),
+        ".odp": lambda *texts: make_open("".join(f"<text:p>{text}</text:p>" for text in texts), "presentation"),
+        ".pptx": lambda *texts: make_pptx(*map(slide.format, texts)),
+        ".epub": lambda *texts: make_epub("".join(f"<p>{text}</p>" for text in texts)),
+    }
+    assert tuple(sorted(makers)) == tuple(sorted(ENDINGS))
+    for ending, make in makers.items():
+        source, out = tmp_path / f"in{ending.upper()}", tmp_path / f"out{ending}"
+        source.write_bytes(make(*TEXTS))
+        assert run_job(tiny, "--input", str(source), "--out", str(out), source=source) == 0
+        assert unpack(out.read_bytes()) == unpack(make(first, second))
+        assert f"{out}: translated" in capfd.readouterr().err
+        empty, copy = tmp_path / f"empty{ending}", tmp_path / f"copy{ending}"
+        empty.write_bytes(make("12", "") if ending != ".epub" else make("", ""))
+        assert run_job(tiny, "--input", str(empty), "--out", str(copy), source=empty) == 0
+        assert copy.read_bytes() == empty.read_bytes()
+        assert f"{copy}: a copy, for there is no text in it" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "code", "reason"),
+    [
+        ("a.docx", [], 2, "a.docx becomes a .docx file again; name it with --out, and with this ending"),
+        (
+            "a.docx",
+            ["--out", "b.odt"],
+            2,
+            "a.docx becomes a .docx file again; name it with --out, and with this ending",
+        ),
+        ("a.docx", ["--out", "b.docx", "--json"], 2, ".docx files are translated whole"),
+        ("a.pdf", ["--out", "b.pdf"], 1, "a.pdf: .pdf files are not read; save it as .docx, .odt, "),
+        ("a.docx", ["--out", "b.docx"], 1, "a.docx: damaged, or no .docx document (File is not a zip file); fetch or"),
+        ("none.docx", ["--out", "b.docx"], 1, "none.docx: cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    tiny: Path,
+    tmp_path: Path,
+    name: str,
+    flags: list[str],
+    code: int,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    for each in ("a.docx", "a.pdf"):
+        Path(each).write_text("two")
+    assert run_job(tiny, "--input", name, *flags, source=Path("a.docx")) == code
+    error = capfd.readouterr().err
+    assert reason in error
+    assert "Traceback" not in error
+    assert not list(tmp_path.glob("b.*"))
+
+
+def test_a_document_in_another_language_is_noted(
+    translator: Translator, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    source = tmp_path / "a.docx"
+    source.write_bytes(make_docx(f"<w:p>{run('Das ist nicht das, was wir heute von Ihnen gelernt haben.')}</w:p>"))
+    assert run_job("en-de", "--input", str(source), "--out", str(tmp_path / "b.docx"), source=source) == 0
+    assert "note: this looks like German, and the model translates from English" in capfd.readouterr().err
