@@ -5,7 +5,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -19,10 +21,10 @@ from transduce.text.subwords import END, Subwords, SubwordsConfig, learn
 DOC = (Path(__file__).parent.parent / "docs" / "format.md").read_text(encoding="utf-8")
 
 
-def save(folder: Path) -> None:
+def save(folder: Path, precision: Literal["float32", "int8"] = "float32", **changes: Any) -> None:
     lines = [line for pair in numbers.corpus("train", 300) for line in pair]
     subwords = Subwords(learn(lines, SubwordsConfig(size=320, coverage=1.0)))
-    config = Config(model=ModelConfig(vocabulary=len(subwords), layers=2, d_model=32, d_ff=48, heads=4))
+    config = Config(model=ModelConfig(vocabulary=len(subwords), layers=2, d_model=32, d_ff=48, heads=4, **changes))
     torch.manual_seed(3)
     model = Transformer(config.model)
     with torch.no_grad():
@@ -30,14 +32,18 @@ def save(folder: Path) -> None:
             weight.normal_(mean=float(name.endswith("norm.weight")), std=0.3)
         model.embedding.weight[[subwords.processor.is_byte(token) for token in range(len(subwords))]] = 0
         model.embedding.weight[END] *= 1.5
-    save_model(folder, config, model.state_dict(), {"source": subwords, "target": subwords}, {})
+    save_model(folder, config, model.state_dict(), {"source": subwords, "target": subwords}, {}, precision=precision)
 
 
-def test_the_shown_python_translates_without_transduce(tmp_path: Path):
-    save(tmp_path / "model")
+@pytest.mark.parametrize("like", ["the paper's", "those in the box"])
+def test_the_shown_python_translates_without_transduce(like: str, tmp_path: Path):
+    if like == "the paper's":
+        save(tmp_path / "model")
+    else:
+        save(tmp_path / "model", "int8", norm="pre", decoder_layers=1)
     (code,) = re.findall(r"^```python\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
     (tmp_path / "shown.py").write_text("import sys\nsys.modules['transduce'] = None\n" + code, encoding="utf-8")
-    translator = Translator.load(tmp_path / "model", engine="torch")
+    translator = Translator.load(tmp_path / "model", engine="torch", precision="float32")
     lines = [source for source, _ in numbers.corpus("dev", 3)]
     expected = [translation.text for translation in translator.translate(lines, beam=1, split="never")]
     assert len(set(expected)) > 1

@@ -23,6 +23,8 @@ from transduce.strict import Settings
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
 LAST = "<last>"  # behind it stand subwords that a text is split into, but that the vocabulary does not have
+# Behind a model: puts no space before a text. Of a protocol buffer's parts that come twice the last has its way.
+NO_DUMMY_PREFIX = bytes([3 << 3 | 2, 2, 3 << 3, 0])  # normalizer_spec { add_dummy_prefix: false }
 HIDDEN = "\ufdd0"  # is in no text: a subword with it is never split into, and read without it
 _LINE_END = "\n"
 _TAG = re.compile(r"\s*(>>\S+<<)")
@@ -142,8 +144,7 @@ class Subwords:
         last = self.processor.piece_to_id(LAST)
         self._size = self.processor.get_piece_size() if last == UNKNOWN else last
         # A twin that does not put a space before the text, for what follows a literal U+2581.
-        self._inner = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._inner.override_normalizer_spec(add_dummy_prefix=False)
+        self._inner = sentencepiece.SentencePieceProcessor(model_proto=model + NO_DUMMY_PREFIX)
         self._space = [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
         if UNKNOWN in self._space:  # a model of others may know no bytes: then this character is a space
             self._space = []
