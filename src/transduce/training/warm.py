@@ -67,7 +67,7 @@ class Start:
         if "trained_on" in known.about:
             origin["trained_before"] = [*known.about.get("trained_before", ()), known.about["trained_on"]]
         if carried.kept < len(known.subwords["source" if self.encoder else "target"]):
-            notes.append(f"the text has other subwords; prepare it with --subwords.reuse {self.path} to keep all")
+            notes.append(f"note: the text has other subwords; prepare it with --subwords.reuse {self.path} to keep all")
         return origin, notes
 
 
