@@ -18,7 +18,7 @@ from transduce.text.subwords import Subwords
 
 LONGEST = 100  # tokens of a sentence that is checked with
 EXTRA = 50  # tokens that a translation may have more than the longest source
-APART = 0.003  # nats a token by which probabilities may differ; CTranslate2 gives none to padding and begin
+APART = 0.003  # nats a token by which probabilities may differ; some runtimes give none to padding and begin
 AS_PROBABLE = 0.01  # nats between two translations of which rounding may choose either
 WORSE = 0.2  # BLEU, or F1 of trees, that int8 may lose
 CHANCE = 0.05  # probability from which on a loss may be that of the sentences at hand

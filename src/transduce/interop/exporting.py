@@ -15,6 +15,7 @@ from transduce.errors import ConfigError, DataError, TransduceError, UsageError
 from transduce.interop.check import Check, Pair, Said, check, choose_text
 from transduce.interop.check_trees import check_parser
 from transduce.interop.to_transduce import USE_OF_PARSERS
+from transduce.interop.vocabulary import NEVER
 from transduce.model.card import describe_settings
 from transduce.model.saved import Loaded, Precision, load_model, write_folder
 from transduce.version import __version__
@@ -42,6 +43,8 @@ class Target(Protocol):
     """packages that run it"""
     ALIKE: bool
     """whether it is searched with as ours are, length penalty and all"""
+    UNSAID: tuple[int, ...]
+    """tokens that have no share of the probability there; we never say them, but models of others give them one"""
 
     def find_problems(self, loaded: Loaded) -> list[str]:
         """What this kind cannot compute."""
@@ -182,6 +185,8 @@ def _check(order: Order, target: Target, loaded: Loaded, folder: Path) -> Check:
     else:
         text = choose_text(loaded, order.text, order.reference, order.sentences)
         translator = Translator.load(order.model, device="cpu", precision="float32")
+        if (bias := translator.loaded[0].model.output_bias) is not None:
+            bias.data[[*target.UNSAID]] = NEVER
         runtime = " and ".join(f"{package} {version(package)}" for package in target.CHECKED_WITH) or "the new model"
         found = check(
             translator,

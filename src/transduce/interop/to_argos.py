@@ -20,6 +20,7 @@ PRECISIONS: tuple[str, ...] = ("float32", "int8")
 WRITTEN_WITH: tuple[str, ...] = ()
 CHECKED_WITH: tuple[str, ...] = ("ctranslate2",)
 ALIKE: bool = False
+UNSAID = to_ctranslate2.UNSAID
 _NAMES = {
     **{"ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech", "da": "Danish"},
     **{"de": "German", "el": "Greek", "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian"},

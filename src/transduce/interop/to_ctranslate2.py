@@ -31,6 +31,7 @@ PRECISIONS: tuple[str, ...] = ("float32", "int8")
 WRITTEN_WITH: tuple[str, ...] = ()
 CHECKED_WITH: tuple[str, ...] = ("ctranslate2",)
 ALIKE: bool = False
+UNSAID: tuple[int, ...] = (PAD, BEGIN)
 USE: str = """\
 ```sh
 pip install ctranslate2 sentencepiece
@@ -154,7 +155,7 @@ def _variables(loaded: Loaded, precision: Precision) -> dict[str, np.ndarray]:
     width = max(config.head_widths())
     parts = take_apart(loaded.model, width)
     bias = parts.bias.clone()
-    bias[[PAD, BEGIN]] = NEVER  # which we never say
+    bias[[*UNSAID]] = NEVER
     drawer = _Drawer(precision)
     for (stack, layers, norm), positions in zip(parts.stacks(), position_tables(parts, config)):
         drawer.settings(stack, config)

@@ -33,6 +33,7 @@ PRECISIONS: tuple[str, ...] = ("float32",)
 WRITTEN_WITH: tuple[str, ...] = ()
 CHECKED_WITH: tuple[str, ...] = ("transformers",)
 ALIKE: bool = False
+UNSAID: tuple[int, ...] = ()
 USE: str = """\
 ```sh
 pip install transformers torch sentencepiece sacremoses

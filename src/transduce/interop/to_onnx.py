@@ -21,6 +21,7 @@ PRECISIONS: tuple[str, ...] = ("float32", "int8")
 WRITTEN_WITH: tuple[str, ...] = ("onnx", "onnxscript")
 CHECKED_WITH: tuple[str, ...] = ("onnxruntime",)
 ALIKE: bool = True
+UNSAID: tuple[int, ...] = ()
 USE: str = """\
 ```sh
 pip install onnxruntime sentencepiece numpy

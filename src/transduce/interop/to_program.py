@@ -29,6 +29,7 @@ PRECISIONS: tuple[str, ...] = ("float32",)
 WRITTEN_WITH: tuple[str, ...] = ()
 CHECKED_WITH: tuple[str, ...] = ("torch",)
 ALIKE: bool = True
+UNSAID: tuple[int, ...] = ()
 USE: str = """\
 ```sh
 pip install torch sentencepiece numpy

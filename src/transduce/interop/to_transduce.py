@@ -14,6 +14,7 @@ PRECISIONS: tuple[str, ...] = ("float32", "int8")
 WRITTEN_WITH: tuple[str, ...] = ()
 CHECKED_WITH: tuple[str, ...] = ()
 ALIKE: bool = True
+UNSAID: tuple[int, ...] = ()
 USE: str = """\
 ```sh
 transduce translate FOLDER --text "EXAMPLE"
