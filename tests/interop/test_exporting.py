@@ -17,6 +17,7 @@ import torch
 from exports import KINDS, save_kind
 from marians import save_marian, texts
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers.utils import logging
 
 from transduce import Translator
 from transduce.cli import main
@@ -125,7 +126,7 @@ def test_what_was_imported_goes_out_again(tmp_path: Path, kind: str):
         order = Order(model=tmp_path / "ours", out=tmp_path / target, kind=target, text=tmp_path / "lines")
         found = export_model(order).check  # an error if they differ
         assert found
-        assert found.good
+        assert not found.wrong
         assert any("greedily: 12 of 12 the same" in line for line in found.found)
     again: Any = AutoTokenizer.from_pretrained(str(tmp_path / "huggingface"))
     tagged = [*LINES["source"], f">>de<< {LINES['source'][0]}"]
@@ -218,6 +219,7 @@ def test_an_export_is_checked_with_the_dev_set(tmp_path: Path, data: Path, capsy
     card = (tmp_path / "ours-ctranslate2" / "README.md").read_text(encoding="utf-8")
     assert all(line.strip() in card for line in out.splitlines()[1:])
     assert "370 pairs of train.source" in card
+    assert "beam_size=3, length_penalty=0.6, patience=2)" in card
     # int8 is judged by BLEU.
     int8 = ["--precision", "int8", "--out", str(tmp_path / "small")]
     code = main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", *int8])
@@ -266,7 +268,9 @@ def test_an_export_that_says_something_else_is_not_kept(
     command = ["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--check", str(lines)]
     assert main(command) == 1
     said = capsys.readouterr().err
-    assert "does not say what the model says, and was not written" in said
+    many = "greedily 2 of 12 translations are others, and at most 0 may be"
+    assert f"ours-ctranslate2: does not say what the model says, and was not written: {many}; " in said
+    assert "; please report it, or keep it unchecked with --sentences 0\n" in said
     assert f"source: {LINES['source'][0]}" in said
     assert "theirs: zwei drei vier" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines", "ours"]
@@ -297,12 +301,29 @@ def test_a_wrong_weight_shows_in_the_probabilities(
 
     monkeypatch.setattr(to_ctranslate2, "take_apart", wrong)
     assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "10"]) == 1
-    assert "does not say what the model says" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(r"probabilities are up to 0\.\d+ nats a token apart, and at most 0\.003 may be", said)
+    assert ("though all greedy translations are the same" in said) == ("greedily: 10 of 10 the same" in said)
     monkeypatch.setattr(to_ctranslate2, "take_apart", right)
     assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "10"]) == 0
     found = re.search(r"at most (\S+) nats a token apart", capsys.readouterr().out)
     assert found
     assert 0 < float(found[1]) < 0.001
+
+
+def test_transformers_is_quiet_and_keeps_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    save_kind(tmp_path / "ours")
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    try:
+        logging.set_verbosity(20)
+        logging.enable_progress_bar()
+        assert main(["export", str(tmp_path / "ours"), "--to", "huggingface", "--sentences", "5"]) == 0
+        assert capsys.readouterr().err == ""
+        assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (20, True)
+    finally:
+        logging.set_verbosity(before[0])
+        if not before[1]:
+            logging.disable_progress_bar()
 
 
 def test_what_cannot_be_checked_is_said(
@@ -363,7 +384,7 @@ def test_a_package_for_argos_translate(tmp_path: Path, capsys: pytest.CaptureFix
     assert (about["from_code"], about["to_name"]) == ("en", "German")
     assert ctranslate2.contains_model(str(folder / "model"))
     assert (folder / "sentencepiece.model").exists()
-    assert "argospm install ours.argosmodel" in (folder / "README.md").read_text(encoding="utf-8")
+    assert "install_from_path('ours.argosmodel')" in (folder / "README.md").read_text(encoding="utf-8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "ours.argosmodel", folder.name]
 
 
@@ -392,8 +413,11 @@ def test_what_a_runtime_cannot_compute_is_refused(tmp_path: Path, kind: str, tar
 def test_wrong_orders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     save_kind(tmp_path / "ours")
     ours = str(tmp_path / "ours")
-    with pytest.raises(UsageError, match="--to huggingface has no --precision int8; use float32"):
-        export_model(Order(model=tmp_path / "ours", out=tmp_path / "out", kind="huggingface", precision="int8"))
+    for out in ("out", "ours"):  # whatever lies there
+        with pytest.raises(UsageError, match="--to huggingface has no --precision int8; use float32"):
+            export_model(Order(model=tmp_path / "ours", out=tmp_path / out, kind="huggingface", precision="int8"))
+    assert main(["export", str(tmp_path / "nowhere"), "--to", "ctranslate2", "--out", ours]) == 1
+    assert "nowhere: does not exist" in capsys.readouterr().err
     assert main(["export", ours, "--to", "ctranslate2", "--out", ours]) == 1
     assert "is there already" in capsys.readouterr().err
     (tmp_path / "one").write_text("one\n")

@@ -96,7 +96,7 @@ def test_one_that_finds_other_trees_is_not_kept(
     out = tmp_path / "alone"
     assert main(["export", str(folder / "run"), "--to", "transduce", "--out", str(out)]) == 1
     shown = capsys.readouterr().err
-    assert "does not say what the model says, and was not written" in shown
+    assert "was not written: greedily 1 of 30 trees are others, and at most 0 may be; please report it" in shown
     assert "greedily: 29 of 30 the same" in shown
     assert not out.exists()
 

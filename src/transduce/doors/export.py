@@ -27,7 +27,7 @@ def export(parser: Parser, argv: list[str]) -> int:
         help="int8 is smaller and faster (default float32)",
     )
     parser.add_argument(
-        "--languages", metavar="CODE", nargs=2, help="source and target, where the model does not say them: en de"
+        "--languages", metavar="CODE", nargs=2, help="source and target, instead of what the model says: en de"
     )
     parser.add_argument(
         "--check", metavar="FILE", help="sentences to check with (default: of the dev set, if it is there)"

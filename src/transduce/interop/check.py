@@ -22,6 +22,7 @@ APART = 0.003  # nats a token by which probabilities may differ; some runtimes g
 AS_PROBABLE = 0.01  # nats between two translations of which rounding may choose either
 WORSE = 0.2  # BLEU, or F1 of trees, that int8 may lose
 CHANCE = 0.05  # probability from which on a loss may be that of the sentences at hand
+WORSE_BY = f"it loses more than {WORSE} {{}}, and not by chance"
 DIFFERENT = 100  # of so many sentences one may differ: searches end in ways of their own
 
 
@@ -51,10 +52,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Check:
-    """What was found, in sentences for a person; and whether it is good."""
+    """What was found, in sentences for a person; and in what an export is too far from its origin, if it is."""
 
     found: tuple[str, ...]
-    good: bool
+    wrong: tuple[str, ...] = ()
 
 
 def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most: int) -> Text:
@@ -139,9 +140,10 @@ def check(
     found = [f"{len(text.lines):,} sentences ({text.origin}), translated by {runtime} and by transduce"]
     if text.why:
         found.append(f"{text.why}, so they are made up; --check FILE --reference FILE takes sentences of yours")
-    good = True
+    wrong: list[str] = []
     ours: list[str] = []
     theirs: list[str] = []
+    greedily_same = False
     for beam in dict.fromkeys((1, search.beam)):
         translations = translator.translate(
             text.lines, split="never", capitals=False, copy_unknown=False, beam=beam, n_best=1, **settings
@@ -152,6 +154,8 @@ def check(
         theirs = [one.text.strip() for one in said]
         name = "greedily" if beam == 1 else f"with beam {beam}"
         same = [one == other for one, other in zip(ours, theirs)]
+        if beam == 1:
+            greedily_same = all(same)
         if not exact:
             found.append(f"{name}: {sum(same):,} of {len(same):,} the same")
             continue
@@ -167,17 +171,20 @@ def check(
         cut = len(text.lines) - len(counted)
         same_many, notes = len(counted) - len(differing), _others(differing, real, cut)
         found.append(f"{name}: {same_many:,} of {len(counted):,} the same{notes}")
-        if len(real) > len(counted) // DIFFERENT:
-            good = False
+        if len(real) > (most := len(counted) // DIFFERENT):
+            wrong.append(f"{name} {len(real):,} of {len(counted):,} translations are others, and at most {most} may be")
             first = real[0]
             found.append(f"source: {text.lines[first]}\nours: {ours[first]}\ntheirs: {theirs[first]}")
     apart = _compare_scores(translator, text.lines, ours, score)
     found.append(f"probabilities of the same translations: at most {apart:.2g} nats a token apart")
-    good = good and (apart <= APART or not exact)
+    if exact and apart > APART:
+        though = ", though all greedy translations are the same" * greedily_same
+        wrong.append(f"probabilities are up to {apart:.2g} nats a token apart, and at most {APART} may be{though}")
     if not exact:
         line, good = judge(ours, theirs, text.references, "bleu")
         found.append(line)
-    return Check(tuple(found), good)
+        wrong += [] if good else [WORSE_BY.format("BLEU")]
+    return Check(tuple(found), tuple(wrong))
 
 
 def _others(differing: Sequence[int], real: Sequence[int], cut: int) -> str:

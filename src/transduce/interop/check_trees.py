@@ -6,7 +6,7 @@ from pathlib import Path
 from transduce.decoding.brackets import trees_of
 from transduce.decoding.parser import Parser
 from transduce.errors import DataError
-from transduce.interop.check import DIFFERENT, Check, Text, choose_text, find_data, judge
+from transduce.interop.check import DIFFERENT, WORSE_BY, Check, Text, choose_text, find_data, judge
 from transduce.model.saved import Loaded
 from transduce.progress import show_progress
 from transduce.scoring.texts import read_treebank
@@ -23,17 +23,20 @@ def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *,
     found = [f"{len(trees.lines):,} sentences ({trees.origin}), parsed by the new model and by the old one"]
     if trees.why:
         found.append(f"{trees.why}, so they are made up; --check TREES takes trees of yours")
-    good = True
+    wrong: list[str] = []
     for beam, lines in ((1, trees.lines), (min(BEAM, ours.search.beam), trees.lines[:WITH_BEAM])):
         expected, said = (_parse(parser, lines, beam, f"check {name}") for name, parser in pair)
         same = sum(one == other for one, other in zip(said, expected))
         name = "greedily" if beam == 1 else f"with beam {beam}"
         found.append(f"{name}: {same:,} of {len(lines):,} the same")
-        good = good and (len(lines) - same <= len(lines) // DIFFERENT or not exact)
+        others, most = len(lines) - same, len(lines) // DIFFERENT
+        if exact and others > most:
+            wrong.append(f"{name} {others:,} of {len(lines):,} trees are others, and at most {most} may be")
         if beam == 1 and not exact:
             line, good = judge(expected, said, trees.references, "parseval")
             found.append(line)
-    return Check(tuple(found), good)
+            wrong += [] if good else [WORSE_BY.format("F1")]
+    return Check(tuple(found), tuple(wrong))
 
 
 def choose_trees(loaded: Loaded, given: Path | None, most: int) -> Text:

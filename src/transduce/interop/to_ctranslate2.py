@@ -43,12 +43,13 @@ import ctranslate2, sentencepiece
 source, target = (sentencepiece.SentencePieceProcessor(f"FOLDER/{side}.spm") for side in ("source", "target"))
 translator = ctranslate2.Translator("FOLDER")
 tokens = source.encode("EXAMPLE", out_type=str)
-found = translator.translate_batch([tokens], beam_size=BEAM, length_penalty=ALPHA)
+found = translator.translate_batch([tokens], beam_size=BEAM, length_penalty=ALPHA, patience=2)
 print(target.decode(found[0].hypotheses[0]))
 ```
 
-CTranslate2's length penalty is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to it. It
-says at least one token unless `min_decoding_length=0` is given."""
+CTranslate2's length penalty is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to it. With
+one it stops once as many hypotheses have ended as the beam is wide, and longer ones that are better are lost;
+`patience=2` lets it wait for twice as many. It says at least one token unless `min_decoding_length=0` is given."""
 
 
 def find_problems(loaded: Loaded) -> list[str]:

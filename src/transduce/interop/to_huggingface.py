@@ -4,6 +4,7 @@ The paper's model is Marian there, norms before the sub-layers are Pegasus, and 
 Blenderbot: three classes with one set of names. The tokenizer is Marian's in all of them.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -115,14 +116,28 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
     write_json(folder / "tokenizer_config.json", tokenizer)
 
 
-def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
-    """Translate with transformers itself, without a length penalty."""
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Let transformers fetch nothing and say nothing, and leave its settings as they were."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     from transformers.utils import logging
 
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@_quietly()
+def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
+    """Translate with transformers itself, without a length penalty."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(folder))
     settings = {"num_beams": beam, "max_length": (most or LIMIT) + 1, "do_sample": False}
@@ -137,6 +152,7 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
     return found
 
 
+@_quietly()
 def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
     """The log-probabilities of translations by transformers."""
     from transformers import AutoModelForSeq2SeqLM
