@@ -1,18 +1,20 @@
 """Translate with an exported model and nothing of transduce: numpy, sentencepiece, and onnxruntime or torch.
 
     python translate.py < IN > OUT
-    python translate.py --beam 1 --folder MODEL < IN > OUT
+    python translate.py --beam 1 --threads 4 --folder MODEL < IN > OUT
 
 The search is transduce's: beams ranked by log P / ((5 + tokens) / 6) ** alpha, until no open one can still win.
 """
 
 import argparse
+import codecs
 import json
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import sentencepiece
@@ -20,6 +22,8 @@ import sentencepiece
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 HIDDEN = "\ufdd0"  # in subwords that no text is split into
 BATCH = 16  # sentences at a time
+WINDOW = 8 * BATCH  # lines that are read, sorted by length and translated before more are read
+LONGEST = 256  # tokens of a line; training has hardly seen longer ones
 Array = np.ndarray
 Part = Callable[..., Any]  # the encoder, or a step of the decoder
 
@@ -27,10 +31,11 @@ Part = Callable[..., Any]  # the encoder, or a step of the decoder
 class Translator:
     """A folder with encoder and step, their settings and their subwords."""
 
-    def __init__(self, folder: Path | str):
+    def __init__(self, folder: Path | str, threads: int | None = None):
         folder = Path(folder)
         self.settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-        self.encode, self.step = open_onnx(folder) if self.settings["kind"] == "onnx" else open_program(folder)
+        open_parts = open_onnx if self.settings["kind"] == "onnx" else open_program
+        self.encode, self.step = open_parts(folder, threads)
         models = {side: str(folder / name) for side, name in self.settings["subwords"].items()}
         self.source, self.target = (sentencepiece.SentencePieceProcessor(models[side]) for side in ("source", "target"))
         names = (self.source.id_to_piece(token) for token in range(self.settings["vocabulary"]["source"]))
@@ -123,21 +128,30 @@ def largest(values: Array, many: int) -> tuple[Array, Array]:
     return np.take_along_axis(values, places, 1), places
 
 
-def open_onnx(folder: Path) -> tuple[Part, Part]:
+def open_onnx(folder: Path, threads: int | None) -> tuple[Part, Part]:
     """Encoder and step as functions of arrays."""
     import onnxruntime
 
+    options = onnxruntime.SessionOptions()
+    if threads:
+        options.intra_op_num_threads = threads
+
     def open_one(name: str) -> Part:
-        session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            str(folder / f"{name}.onnx"), options, providers=["CPUExecutionProvider"]
+        )
         inputs = [entry.name for entry in session.get_inputs()]
         return lambda *arrays: session.run(None, dict(zip(inputs, arrays)))
 
     return open_one("encoder"), open_one("step")
 
 
-def open_program(folder: Path) -> tuple[Part, Part]:
+def open_program(folder: Path, threads: int | None) -> tuple[Part, Part]:
     """The same of exported programs."""
     import torch
+
+    if threads:
+        torch.set_num_threads(threads)
 
     def open_one(name: str) -> Part:
         program = torch.export.load(folder / f"{name}.pt2").module()
@@ -151,18 +165,50 @@ def open_program(folder: Path) -> tuple[Part, Part]:
     return open_one("encoder"), open_one("step")
 
 
+def translate_stream(translator: Translator, source: IO[bytes], target: IO[bytes], **settings: Any) -> str:
+    """Translate lines of UTF-8 as they come, up to one that is not; return what is wrong with that."""
+    longest = min(LONGEST, translator.settings["max_positions"] or LONGEST)
+    number, problem, more = 0, "", True
+    while more and not problem:
+        lines: list[str] = []
+        for data in islice(source, WINDOW):
+            number += 1
+            data = data.removeprefix(codecs.BOM_UTF8) if number == 1 else data
+            try:
+                line = data.removesuffix(b"\n").removesuffix(b"\r").decode()
+            except UnicodeDecodeError as error:
+                wrong = f"byte 0x{data[error.start]:02X} at place {error.start + 1}"
+                problem = f"line {number}: not UTF-8 ({wrong}); convert the text with: iconv -f LATIN1 -t UTF-8"
+                break
+            if (tokens := len(translator.tokens(line))) > longest:
+                say = f"has {tokens} tokens, and more than {longest} are translated badly; split it into sentences"
+                print(f"note: line {number}: {say}", file=sys.stderr)
+            lines.append(line)
+        for translation in translator.translate(lines, **settings):
+            target.write(f"{translation}\n".encode())
+        target.flush()
+        more = len(lines) == WINDOW
+    return problem
+
+
 def main() -> None:
     """Translate standard input, line by line."""
-    parser = argparse.ArgumentParser(description="Translate lines from standard input with an exported model.")
+    parser = argparse.ArgumentParser(description="Translate lines of UTF-8 from standard input with an exported model.")
     parser.add_argument(
         "--folder", default=Path(__file__).parent, help="the exported model (default: beside this file)"
     )
     parser.add_argument("--beam", type=int, help="hypotheses kept at each step (default: the model's own)")
+    parser.add_argument(
+        "--threads", type=int, help="threads to compute with (default: one a core; fewer are faster on busy cores)"
+    )
     given = parser.parse_args()
-    translator = Translator(given.folder)
-    lines = sys.stdin.read().splitlines()
-    for line in translator.translate(lines, **({"beam": given.beam} if given.beam else {})):
-        print(line)
+    for name in ("beam", "threads"):
+        if (value := getattr(given, name)) is not None and value < 1:
+            parser.error(f"--{name} is {value}; 1 or more are wanted")
+    translator = Translator(given.folder, given.threads)
+    settings = {"beam": given.beam} if given.beam else {}
+    if problem := translate_stream(translator, sys.stdin.buffer, sys.stdout.buffer, **settings):
+        sys.exit(f"error: {problem}")
 
 
 if __name__ == "__main__":
