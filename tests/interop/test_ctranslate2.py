@@ -77,7 +77,7 @@ def test_what_it_makes_of_opennmt(tmp_path: Path, quantization: str | None):
     assert back.norm_epsilon == 1e-5  # that is what CTranslate2 computes with
 
 
-@pytest.mark.parametrize("changes", [{}, {"kind": "bpe", "separate": True, "tie_word_embeddings": False}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"kind": "bpe", "tie_word_embeddings": False}], ids=str)
 def test_what_it_makes_of_huggingface(tmp_path: Path, changes: dict[str, Any]):
     saved = save_marian(tmp_path, **changes)
     # The tokenizer's files are read where they were saved.
@@ -86,6 +86,16 @@ def test_what_it_makes_of_huggingface(tmp_path: Path, changes: dict[str, Any]):
     translator = assert_same(tmp_path / "converted", tmp_path / "ours")
     assert translator.subwords["source"].ends
     assert translator.loaded[0].config.model.positions == "sinusoidal"
+
+
+def test_a_vocabulary_of_the_wrong_side_is_refused(tmp_path: Path):
+    """Of models with two vocabularies CTranslate2's converter writes the source's for both."""
+    saved = save_marian(tmp_path, separate=True)
+    converter = ctranslate2.converters.TransformersConverter(str(saved.folder), copy_files=["source.spm", "target.spm"])
+    converter.convert(str(tmp_path / "converted"))
+    assert (tmp_path / "converted" / "shared_vocabulary.json").exists()
+    with pytest.raises(DataError, match=r"target\.spm: \d+ of its \d+ pieces are among \d+ tokens of the target"):
+        import_model(Order(tmp_path / "converted", tmp_path / "ours"))
 
 
 def test_an_old_version_in_integers(tmp_path: Path):

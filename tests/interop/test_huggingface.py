@@ -237,7 +237,7 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, capsys: pytest.Capt
     assert "has neither model.safetensors nor pytorch_model.bin" in capsys.readouterr().err
     assert main(["import", str(tmp_path / "nowhere"), "--out", out]) == 1
     assert "nowhere: does not exist" in capsys.readouterr().err
-    assert main(["import", str(tmp_path), "--out", out]) == 1
+    assert main(["import", str(saved.folder.parent / "raw"), "--out", out]) == 1
     assert "not a model of a kind that is known" in capsys.readouterr().err
     assert not (tmp_path / "ours").exists()
 

@@ -1,5 +1,6 @@
 """The arguments of `transduce import`."""
 
+import sys
 from pathlib import Path
 
 from transduce.flags import Parser
@@ -13,7 +14,7 @@ def import_(parser: Parser, argv: list[str]) -> None:
     parser.add_argument("--out", metavar="MODEL", required=True, help="folder of the new model")
     parser.add_argument("--kind", choices=KINDS, help="how SOURCE was saved (default: found by its files)")
     parser.add_argument(
-        "--languages", metavar="CODE", nargs=2, help="source and target, where SOURCE does not say them: en de"
+        "--languages", metavar="CODE", nargs=2, help="source and target, instead of what SOURCE says: en de"
     )
     parser.add_argument(
         "--vocabularies", metavar="FILE", nargs="+", default=[], help="of source and target, where SOURCE names none"
@@ -32,5 +33,9 @@ def import_(parser: Parser, argv: list[str]) -> None:
     files = (tuple(map(Path, given.vocabularies)), tuple(map(Path, given.pieces)))
     found = import_model(Order(Path(given.source), Path(given.out), given.kind, languages, *files))
     model = found.config.model
-    pair = f", {found.languages[0]} → {found.languages[1]}" if found.languages else ""
+    if languages and found.languages and languages != found.languages:
+        said = " ".join(found.languages)
+        print(f"note: {given.source} says --languages {said}; yours are taken instead", file=sys.stderr)
+    languages = languages or found.languages
+    pair = f", {languages[0]} → {languages[1]}" if languages else ""
     print(f"{given.out}: {model.parameters():,} parameters, {model.vocabulary:,} subwords{pair}")

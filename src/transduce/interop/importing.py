@@ -1,15 +1,14 @@
 """Models of other toolkits into folders of ours: which kind it is, and what is written."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
+from transduce import places
 from transduce.errors import DataError, UsageError
-from transduce.interop.ctranslate2 import BINARY, ENDING
+from transduce.interop.detect import Kind, detect
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
-
-Kind = Literal["huggingface", "marian", "fairseq", "joeynmt", "opennmt", "ctranslate2"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Order:
     kind: Kind | None = None
     """how it was saved; none: found by its files"""
     languages: tuple[str, str] | None = None
-    """source and target, where the model does not say them"""
+    """source and target; none: those that the model says"""
     vocabularies: tuple[Path, ...] = ()
     """of source and target or one for both, where the model does not name them"""
     pieces: tuple[Path, ...] = ()
@@ -29,42 +28,25 @@ class Order:
 
 
 def import_model(order: Order) -> Imported:
-    """Read a model of another toolkit and write it as ours, all or nothing."""
+    """Read a model of another toolkit and write it as ours, all or nothing; return what it was itself."""
+    kind = detect(order.source, order.kind)
     if order.out.exists() and (not order.out.is_dir() or any(order.out.iterdir())):
         raise DataError(f"{order.out}: is there already; remove it, or name another folder")
-    kind = order.kind or detect(order.source)
     found = read(order, kind)
-    if order.languages:
-        found = replace(found, languages=order.languages)
     about: dict[str, Any] = {
         "imported_from": {"kind": kind, "name": order.source.resolve().name},
         "unicode": "off",  # the SentencePiece model has its own rules for that
     }
-    if found.languages:
-        about["languages"] = list(found.languages)
-    save_model(order.out, found.config, found.weights, found.subwords, about)
+    if languages := order.languages or found.languages:
+        about["languages"] = list(languages)
+    save_model(order.out, found.config, found.weights, found.subwords, about, name=_name(order.out))
     return found
 
 
-def detect(source: Path) -> Kind:
-    """How a model was saved, by its files."""
-    if not source.exists():
-        raise DataError(f"{source}: does not exist")
-    if source.suffix == ENDING or any((source / inner / BINARY).exists() for inner in ("", "model")):
-        return "ctranslate2"
-    if source.is_dir() and (source / "config.json").exists():
-        return "huggingface"
-    if source.suffix == ".npz":
-        return "marian"
-    if source.is_file() and source.suffix == ".pt":
-        from transduce.interop.checkpoint import read_checkpoint
-        from transduce.interop.opennmt import is_opennmt
-
-        return "opennmt" if is_opennmt(read_checkpoint(source)) else "fairseq"
-    if source.is_file() and source.suffix == ".ckpt":
-        return "joeynmt"
-    known = ", ".join(get_args(Kind))
-    raise DataError(f"{source}: not a model of a kind that is known; say which with --kind: {known}")
+def _name(folder: Path) -> str:
+    """What commands call a model: its path as it was given, or its name where models are found by that."""
+    among_users = folder.resolve().parent == places.user_folder().resolve()
+    return folder.name if among_users else folder.as_posix()
 
 
 def read(order: Order, kind: str) -> Imported:

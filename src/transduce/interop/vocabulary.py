@@ -34,6 +34,9 @@ from transduce.text.subwords import UNKNOWN as UNKNOWN_ID
 
 NEVER = -1000.0  # on a logit: a token that does not exist; its probability is 0, and nothing becomes infinite
 NOWHERE = -1  # a row that the other toolkit does not have
+# The share of a SentencePiece model's pieces that must be tokens. Of one that was learned from other text of the same
+# language about a third are.
+OWN, JOINT = 0.8, 0.1
 _TAG = re.compile(r">>.+<<")
 
 
@@ -112,27 +115,41 @@ def number_sides(
     foreign: dict[str, Foreign], models: dict[str, PieceModel], *, source_ends: bool = True
 ) -> tuple[dict[str, Numbering], dict[str, Subwords]]:
     """The numbers and the subwords of both sides; one of each where they are the same."""
-    if foreign["source"] == foreign["target"]:
-        _refuse_others(foreign["target"], list(models.values()), "both sides")
+    shared = foreign["source"] == foreign["target"]
+    # Where one model split both texts, each of them, and even both, may well have few of its pieces.
+    share = JOINT if models["source"].pieces == models["target"].pieces else OWN
+    for side, model in models.items():
+        tokens = set(foreign[side].tokens)
+        _refuse_few(tokens, list(models.values()) if shared else [model], side)
+        _refuse_stranger(tokens, model, share, side)
+    if shared:
         numberings = dict.fromkeys(foreign, number_tokens(foreign["target"], list(models.values())))
     else:
-        for side in foreign:
-            _refuse_others(foreign[side], [models[side]], f"the {side}")
         numberings = {side: number_tokens(foreign[side], [models[side]]) for side in foreign}
     source = make_subwords(numberings["source"], models["source"], ends=source_ends)
     target = make_subwords(numberings["target"], models["target"])
     return numberings, {"source": source, "target": source if source.model == target.model else target}
 
 
-def _refuse_others(foreign: Foreign, models: Sequence[PieceModel], whose: str) -> None:
-    """A SentencePiece model that knows few of the tokens, or of which few are known, is not the one that made them."""
-    pieces = {piece.text for model in models for piece in model.pieces}
-    known = len(pieces.intersection(foreign.tokens))
-    # One side may well have less than half of the pieces that both were split into.
-    if known < len(foreign.tokens) / 2 or known < len(pieces) / 10:
+def _refuse_stranger(tokens: set[str], model: PieceModel, share: float, side: str) -> None:
+    """A SentencePiece model of which few pieces are tokens is not the one that made them."""
+    pieces = model.texts()
+    known = len(pieces & tokens)
+    if known < share * len(pieces):
         raise DataError(
-            f"of the {len(foreign.tokens):,} tokens of {whose} {known:,} are among the {len(pieces):,} pieces of the "
-            "SentencePiece model; the text was split in another way: name the model it was split with"
+            f"{model.origin}: {known:,} of its {len(pieces):,} pieces are among {len(tokens):,} tokens of the {side}, "
+            f"where {share:.0%} are wanted; it belongs to another model: name the one that the {side} was split with"
+        )
+
+
+def _refuse_few(tokens: set[str], models: Sequence[PieceModel], side: str) -> None:
+    """SentencePiece models that make few of the tokens are not those that made them."""
+    known = len(tokens.intersection(piece.text for model in models for piece in model.pieces))
+    if known < len(tokens) / 2:
+        names = " and ".join(dict.fromkeys(model.origin for model in models))
+        raise DataError(
+            f"{names}: of the {len(tokens):,} tokens of the {side} {known:,} are among its pieces; the text was split "
+            "in another way: name the model it was split with"
         )
 
 

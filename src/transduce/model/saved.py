@@ -128,12 +128,13 @@ def save_model(
     subwords: Vocabularies,
     about: Mapping[str, Any],
     precision: Precision = "float32",
+    name: str | None = None,
 ) -> None:
-    """Write a model's folder with its card, all or nothing."""
+    """Write a model's folder with its card, all or nothing; commands on the card call it by its name."""
 
     def write(new: Path) -> None:
         write_model(new, config, weights, subwords, about, precision=precision)
-        card = make_card(config, subwords, about, name_model(folder))
+        card = make_card(config, subwords, about, name or name_model(folder))
         write_synced(new / CARD, card.encode("utf-8", "replace"))
 
     write_folder(folder, write)

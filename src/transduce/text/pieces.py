@@ -36,6 +36,12 @@ class PieceModel:
     pieces: list[Piece]
     trainer: bytes
     rest: bytes
+    origin: str = ""
+    """where it was read"""
+
+    def texts(self) -> set[str]:
+        """What a text is split into, but for bytes."""
+        return {piece.text for piece in self.pieces if piece.kind in (NORMAL, USER_DEFINED)}
 
     @property
     def is_bpe(self) -> bool:
@@ -65,7 +71,7 @@ def read_pieces(model: bytes, origin: str) -> PieceModel:
         raise DataError(f"{origin}: not a readable SentencePiece model ({error})") from error
     if not pieces or not trainer:
         raise DataError(f"{origin}: not a whole SentencePiece model")
-    return PieceModel(pieces, trainer, rest)
+    return PieceModel(pieces, trainer, rest, origin)
 
 
 def write_pieces(model: PieceModel, pieces: Sequence[Piece], specials: tuple[int, int, int, int]) -> bytes:
