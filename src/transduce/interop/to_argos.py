@@ -34,15 +34,13 @@ _NAMES = {
 
 USE: str = """\
 ```sh
-python -m venv argos
-argos/bin/pip install argostranslate
-argos/bin/python -c "import argostranslate.package as p; p.install_from_path('FOLDER')"
-argos/bin/argos-translate --from-lang SOURCE --to-lang TARGET "EXAMPLE"
+pip install argostranslate
+python -c "import argostranslate.package as p; p.install_from_path('FOLDER')"
+argos-translate --from-lang SOURCE --to-lang TARGET "EXAMPLE"
 ```
 
-argostranslate is best in an environment of its own, for it wants sacremoses before 0.2. `argospm install` takes names
-of an index, no files. LibreTranslate takes packages that are installed in this way. Argos Translate splits texts into
-sentences with a model that it downloads once."""
+`argospm install` takes names of an index, no files. LibreTranslate takes packages that are installed in this way. Argos
+Translate splits texts into sentences with a model that it downloads once."""
 
 
 def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
