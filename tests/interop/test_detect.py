@@ -127,4 +127,4 @@ def test_pieces_of_another_model_are_refused_by_side(tmp_path: Path):
         known = len(json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
         said = refusal(folder)
         assert said.startswith(f"{folder / side}.spm: ")
-        assert f"are among {known:,} tokens of the {side}, where 80% are wanted; it belongs to another model" in said
+        assert f"are among {known:,} tokens of the {side}, where 60% are wanted; it belongs to another model" in said
