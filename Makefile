@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests that run beside the others; none that sends Ctrl-C, which a shell keeps from what it runs in the background.
-BESIDE := tests/test_learning.py tests/test_pages.py tests/test_parsing.py tests/test_recipes.py tests/test_site.py tests/interop tests/kernels tests/model tests/scoring tests/seeing tests/serving
+BESIDE := tests/test_learning.py tests/test_pages.py tests/test_parsing.py tests/test_recipes.py tests/test_site.py tests/interop tests/model tests/scoring tests/seeing tests/serving
 
 .PHONY: demo test docs format clean
 
