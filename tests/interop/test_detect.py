@@ -1,12 +1,14 @@
 """What SOURCE of an import is: a model of another toolkit, one of ours, or a path beside the one that is meant."""
 
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from exports import save_kind
-from marians import learn_pieces, save_marian
+from marians import SIZES, save_marian, texts
 
 from transduce.cli import main
 from transduce.errors import DataError
@@ -117,13 +119,25 @@ def test_the_card_calls_a_model_as_commands_find_it(tmp_path: Path, monkeypatch:
         assert f'Translator.load("{name}")' in card
 
 
+def learn_stranger(side: str) -> bytes:
+    """A SentencePiece model of other text in the same letters."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(line[::-1] for line in texts("train", 600)[side]),
+        model_writer=model,
+        vocab_size=SIZES[side],
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
 def test_pieces_of_another_model_are_refused_by_side(tmp_path: Path):
     """In a vocabulary of both sides the right model of one must not hide that the other's is a stranger."""
     saved = save_marian(tmp_path)
     for side in ("source", "target"):
         folder = Path(shutil.copytree(saved.folder, tmp_path / side))
-        stranger = learn_pieces(side, "bpe")
-        (folder / f"{side}.spm").write_bytes(stranger)
+        (folder / f"{side}.spm").write_bytes(learn_stranger(side))
         known = len(json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
         said = refusal(folder)
         assert said.startswith(f"{folder / side}.spm: ")
