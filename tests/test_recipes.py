@@ -17,6 +17,7 @@ import sacrebleu
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from treebank import make_trees
 
 from transduce import Translator
@@ -41,6 +42,7 @@ SMALL = [
     *("training.bleu-sentences=10", "training.precision=float32", "search.max-tokens=6", "search.beam=2"),
 ]
 TRAIN, DEV, TEST = 240, 12, 12
+DEV_SET = "newstest2013"
 
 
 @pytest.fixture(autouse=True)
@@ -233,16 +235,22 @@ def test_table3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     write_pool(data, ("en", "de"))
     flags = [str(data), "--out", str(out), "--every", "2", "--subwords", "320"]
     small = [change for change in SMALL if not change.startswith("model.heads")]
-    for rows in (["base", "A-heads-4"], ["B-d_k-16"]):
-        run(monkeypatch, "table3", *flags, "--rows", *rows, "--set", *small)
+    for rows in ([], ["base", "A-heads-4"], ["B-d_k-16"]):
+        run(monkeypatch, "table3", *flags, "--set", *small, "--rows", *rows)
     found = json.loads((out / "table3.json").read_text())
     assert [row["row"] for row in found["rows"]] == ["base", "A-heads-4", "B-d_k-16"]
-    assert results(out)["steps"]["prepare data"]["pairs"] <= TRAIN // 2
-    heads = {row: results(out)["steps"][f"train {row}"]["config"]["model"]["heads"] for row in ("base", "A-heads-4")}
-    assert heads == {"base": 8, "A-heads-4": 4}
+    assert found["steps"]["prepare data"]["pairs"] <= TRAIN // 2
+    assert {"europarl.en", "newstest2013.de"} <= set(found["files"])
+    assert [row["training"]["config"]["model"]["heads"] for row in found["rows"]] == [8, 4, 8]
     shown = capsys.readouterr().out
-    assert f"{found['rows'][0]['perplexity']:.2f}" in shown
+    for row in found["rows"]:
+        assert row["perplexity"] == row["training"]["dev"][-1]["perplexity"]
+        assert f"{row['perplexity']:.2f}" in shown
+        weights = load_file(find_model(out / row["row"] / "run") / "model.safetensors")
+        assert row["parameters"] == sum(weight.numel() for weight in weights.values())
+        check_score(results(out / row["row"]), DEV_SET, out / row["row"] / f"{DEV_SET}.de", data / f"{DEV_SET}.de")
     assert "B-d_k-16" in shown
+    assert -1 <= found["rank_correlation"]["perplexity"] <= 1
 
 
 def make_translator(folder: Path, lines: list[str], subwords: int, **sizes: Any) -> Subwords:
@@ -366,6 +374,7 @@ def test_rank_correlation(values: list[int], random: Any):
     many = len(values)
     assert rank_correlation(values, shuffled) == pytest.approx(1 - 6 * squares / (many * (many**2 - 1)))
     assert rank_correlation([1.0, 2.0, 2.0, 3.0], [1.0, 2.0, 2.0, 3.0]) == pytest.approx(1)
+    assert rank_correlation([1.0, 1.0], [1.0, 2.0]) is None
 
 
 def test_pronouns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
