@@ -138,3 +138,12 @@ def test_weights_are_shown_without_changing_anything(name: str):
             for share in layer[: len(lengths)]:
                 assert_near(share.sum(-1), torch.ones_like(share[..., 0]))
     assert all(torch.equal(share.triu(1), torch.zeros_like(share)) for layer in decoder for share in layer)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_torchs_default_device_is_not_asked(name: str):
+    source, target = make_rows([(5, 7), (40, 3), (6, 30)], 1)
+    expected = run(MODELS[name], source, target)
+    with torch.device("meta"):  # where a tensor is made without a place, there is nothing to compute with
+        found = run(MODELS[name], source, target)
+    assert torch.equal(found, expected)

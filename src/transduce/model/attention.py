@@ -39,8 +39,8 @@ class Places:
     """Where the tokens of a row stand in dense blocks, and back; `into` gives each place its token, or -1 for none."""
 
     def __init__(self, into: Int[Tensor, " dense"], tokens: int, device: torch.device):
-        returns = torch.full((tokens + 1,), -1)
-        returns[into] = torch.arange(len(into))  # what stands nowhere goes to the end, which is cut off
+        returns = into.new_full((tokens + 1,), -1)
+        returns[into] = torch.arange(len(into), device=into.device)  # what stands nowhere goes to the end, which is cut off
         self.into, self.returns = _choice(into, device), _choice(returns[:-1], device)
 
     def spread(self, rows: Float[Tensor, " tokens *width"]) -> Float[Tensor, " dense *width"]:
@@ -142,7 +142,7 @@ class Spans:
         for chosen in _similar(order, longer):
             inside = torch.empty(0)
             for side, first, many in zip(into, offsets, lengths):
-                steps = torch.arange(int(many[chosen].max()))
+                steps = torch.arange(int(many[chosen].max()), device=many.device)
                 inside = steps < many[chosen, None]
                 side.append(torch.where(inside, first[chosen, None] + steps, -1).flatten())
             # What a query of a causal block may see ends at its own place, so it never sees what lies behind the end.
