@@ -9,7 +9,7 @@ from random_batches import DEVICE
 from torch import Tensor
 
 from transduce.kernels import attention, attention_backward
-from transduce.kernels.attention import Heads, Tiles, seen_keys
+from transduce.kernels.attention import PART, Heads, Tiles, seen_keys
 from transduce.model.attention import Score, Spans
 from transduce.text.tiles import SIZE, lay_tiles
 
@@ -88,10 +88,19 @@ def plain(own: Tensor, memory: Tensor | None, spans: Spans, heads: Heads) -> Ten
 @pytest.mark.parametrize("kind", ["self", "causal", "cross"])
 @pytest.mark.parametrize("name", LENGTHS)
 def test_values_and_gradients_are_the_plain_ones(name: str, kind: str):
+    compare(LENGTHS[name], kind, Heads(2, 8, 24, 0.3))
+
+
+@pytest.mark.parametrize("kind", ["self", "causal", "cross"])
+@pytest.mark.parametrize(("d_k", "d_v"), [(20, 2 * PART + 9), (PART + 1, 3 * PART), (2 * PART, 16)])
+def test_heads_wider_than_a_program_holds(d_k: int, d_v: int, kind: str):
+    compare([5, 70, 3, 9], kind, Heads(2, d_k, d_v, 0.1))
+
+
+def compare(lengths: list[int], kind: str, heads: Heads) -> None:
+    """Values and gradients with those of the plain one."""
     torch.manual_seed(1)
-    lengths = LENGTHS[name]
     spans = make_spans(lengths, lengths[::-1] if kind == "cross" else None, filler=9, causal=kind == "causal")
-    heads = Heads(2, 8, 24, 0.3)
     k_width, v_width = heads.heads * heads.d_k, heads.heads * heads.d_v
     width = k_width if kind == "cross" else 2 * k_width + v_width
     own = torch.randn(spans.queries, width, requires_grad=True)
@@ -107,3 +116,23 @@ def test_values_and_gradients_are_the_plain_ones(name: str, kind: str):
     torch.testing.assert_close(own_gradient, own.grad, rtol=1e-4, atol=1e-5)
     if memory is not None:
         torch.testing.assert_close(memory_gradient, memory.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_drops_the_same_weights_from_all_parts_of_a_head():
+    torch.manual_seed(1)
+    spans, seed = make_spans([5, 70, 9], None, filler=0, causal=True), torch.tensor([7])
+    wide, narrow = Heads(1, 16, PART + 20, 0.1, 0.4), Heads(1, 16, 20, 0.1, 0.4)
+    own = torch.randn(spans.queries, 2 * 16 + PART + 20)
+    first, last = own[:, : 2 * 16 + 20], torch.cat((own[:, : 2 * 16], own[:, -20:]), 1)
+    tiles = make_tiles(spans)
+    found, sums = attention.forward(own, None, tiles, wide, seed)
+    gradient = torch.randn_like(found)
+    changes, _ = attention_backward.backward(gradient, own, None, found, sums, tiles, wide, seed)
+    for part, places in ((first, slice(20)), (last, slice(-20, None))):
+        expected, sums = attention.forward(part.contiguous(), None, tiles, narrow, seed)
+        torch.testing.assert_close(found[:, places], expected)
+        part_gradient = gradient[:, places].contiguous()
+        expected_changes, _ = attention_backward.backward(
+            part_gradient, part.contiguous(), None, expected, sums, tiles, narrow, seed
+        )
+        torch.testing.assert_close(changes[:, 2 * 16 :][:, places], expected_changes[:, 2 * 16 :])

@@ -30,7 +30,7 @@ from transduce.model.layers import DecoderLayer, FeedForward, Residual
 from transduce.model.positions import rotate, rotations, sinusoids
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END
-from transduce.text.tiles import MOST_WIDTH, lay_tiles, most_tiles
+from transduce.text.tiles import lay_tiles, most_tiles
 
 ROOM = 64  # sources and targets have room for a multiple of so many tokens
 RECORDED = 1 << 16  # tokens of the longest row whose encoding is recorded: the memory it takes is kept
@@ -180,10 +180,7 @@ class GraphLines(Logits):
                 model.encode(row, offsets, tiles, places)
             return places
 
-        # Only where our own kernels attend, and nobody looks at lengths, can it be recorded; large rows need it less.
-        widest = max(max(model.config.head_widths()) for model in models)
-        recordable = room <= RECORDED and widest <= MOST_WIDTH
-        return _Encoder(row, offsets, tiles, places, self._capture(encode) if recordable else encode)
+        return _Encoder(row, offsets, tiles, places, self._capture(encode) if room <= RECORDED else encode)
 
     @torch.inference_mode()
     def advance(self, slots: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> Float[Tensor, "lines vocabulary"]:

@@ -1,7 +1,8 @@
 """Attention over rows of short sentences on NVIDIA GPUs, in Triton.
 
 Each program of a kernel is given one head and a tile (`text/tiles.py`) of whole sentences; it holds all of it, and a
-mask keeps the sentences apart. Programs of longer sentences go through them in steps.
+mask keeps the sentences apart. Programs of longer sentences go through them in steps. A wide head is cut into parts:
+each has a program, which makes its part of the result, and finds the weights from all parts by itself.
 
 Legend of shapes: `query` and `key` are rows of tokens, `tiles` what programs are given, five numbers each.
 """
@@ -21,6 +22,7 @@ from torch import Tensor
 from transduce.text.tiles import SIZE
 
 LOG2E = math.log2(math.e)
+PART = 128  # of a head, the widest that a program holds
 
 
 class Tiles(NamedTuple):
@@ -63,19 +65,44 @@ def is_kept(seed, rows, columns, head, dropout):
 
 
 @triton.jit
-def load_head(tensor, rows, inside, stride, head, width: tl.constexpr, room: tl.constexpr):
-    """One head of some rows, zeros where they are not inside."""
-    places = tl.arange(0, room)
+def load_head(tensor, rows, inside, stride, head, part, width: tl.constexpr, room: tl.constexpr):
+    """A part of one head of some rows, zeros where they are not inside."""
+    places = part * room + tl.arange(0, room)
     here = tensor + rows.to(tl.int64)[:, None] * stride + head * width + places[None, :]
     return tl.load(here, inside[:, None] & (places < width)[None, :], 0.0)
 
 
 @triton.jit
-def store_head(tensor, values, rows, inside, stride, head, width: tl.constexpr, room: tl.constexpr):
-    """Write one head of some rows, where they are inside."""
-    places = tl.arange(0, room)
+def store_head(tensor, values, rows, inside, stride, head, part, width: tl.constexpr, room: tl.constexpr):
+    """Write a part of one head of some rows, where they are inside."""
+    places = part * room + tl.arange(0, room)
     here = tensor + rows.to(tl.int64)[:, None] * stride + head * width + places[None, :]
     tl.store(here, values, inside[:, None] & (places < width)[None, :])
+
+
+@triton.jit
+def multiply(
+    left_part,
+    right_part,
+    left,
+    right,
+    rows,
+    inside,
+    columns,
+    there,
+    left_stride,
+    right_stride,
+    head,
+    width: tl.constexpr,
+    room: tl.constexpr,
+):
+    """The products of two heads' rows, of which the first parts are at hand."""
+    sums = product(left_part, tl.trans(right_part))
+    for part in tl.static_range(1, tl.cdiv(width, room)):
+        left_part = load_head(left, rows, inside, left_stride, head, part, width, room)
+        right_part = load_head(right, columns, there, right_stride, head, part, width, room)
+        sums += product(left_part, tl.trans(right_part))
+    return sums
 
 
 @triton.jit
@@ -100,9 +127,10 @@ def _forward_kernel(
     k_width: tl.constexpr,
     v_width: tl.constexpr,
     size: tl.constexpr,
+    parts: tl.constexpr,
     drops: tl.constexpr,
 ):
-    head = tl.program_id(0)
+    head, part = tl.program_id(0), tl.program_id(2) if parts > 1 else 0
     tile = tiles + tl.program_id(1) * 5
     first, end = tl.load(tile), tl.load(tile + 1)
     if first < end:
@@ -110,17 +138,20 @@ def _forward_kernel(
         rows = first + tl.arange(0, size)
         inside = rows < end
         low, high = tl.load(seen + rows, inside, 0), tl.load(seen + queries + rows, inside, 0)
-        q = load_head(query, rows, inside, query_stride, head, d_k, k_width)
+        q = load_head(query, rows, inside, query_stride, head, 0, d_k, k_width)
         most = tl.full((size,), -float("inf"), tl.float32)
         total = tl.zeros((size,), tl.float32)
         sums = tl.zeros((size, v_width), tl.float32)
         while step < last:
             columns = step + tl.arange(0, size)
             there = columns < last
-            k = load_head(key, columns, there, key_stride, head, d_k, k_width)
-            v = load_head(value, columns, there, value_stride, head, d_v, v_width)
+            k = load_head(key, columns, there, key_stride, head, 0, d_k, k_width)
+            v = load_head(value, columns, there, value_stride, head, part, d_v, v_width)
             visible = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
-            scores = tl.where(visible, product(q, tl.trans(k)) * scale, -float("inf"))
+            scores = multiply(
+                q, k, query, key, rows, inside, columns, there, query_stride, key_stride, head, d_k, k_width
+            )
+            scores = tl.where(visible, scores * scale, -float("inf"))
             new_most = tl.maximum(most, tl.max(scores, 1))
             base = tl.where(new_most == -float("inf"), 0.0, new_most)
             shrink, shares = tl.exp2(most - base), tl.exp2(scores - base[:, None])
@@ -136,7 +167,7 @@ def _forward_kernel(
             weight_sums + head * queries + rows, tl.where(some, most + tl.log2(tl.where(some, total, 1.0)), 0.0), inside
         )
         result = sums / tl.where(some, total, 1.0)[:, None]
-        store_head(output, result, rows, inside, heads * d_v, head, d_v, v_width)
+        store_head(output, result, rows, inside, heads * d_v, head, part, d_v, v_width)
 
 
 class Heads(NamedTuple):
@@ -173,7 +204,8 @@ def forward(
     query, key, value = split_heads(own, memory, heads)
     output = own.new_empty(len(query), heads.heads * heads.d_v)
     weight_sums = own.new_empty(heads.heads, len(query), dtype=torch.float32)
-    _forward_kernel[(heads.heads, len(tiles.by_query))](
+    shapes = launch_with(query, key, value, heads, seed)
+    _forward_kernel[(heads.heads, len(tiles.by_query), shapes["parts"])](
         query,
         key,
         value,
@@ -185,7 +217,7 @@ def forward(
         heads.scale * LOG2E,
         heads.dropout,
         len(query),
-        **launch_with(query, key, value, heads, seed),
+        **shapes,
     )
     return output, weight_sums
 
@@ -198,9 +230,10 @@ def launch_with(query: Tensor, key: Tensor, value: Tensor, heads: Heads, seed: T
         "heads": heads.heads,
         "d_k": heads.d_k,
         "d_v": heads.d_v,
-        "k_width": max(16, triton.next_power_of_2(heads.d_k)),
-        "v_width": max(16, triton.next_power_of_2(heads.d_v)),
+        "k_width": min(PART, max(16, triton.next_power_of_2(heads.d_k))),
+        "v_width": min(PART, max(16, triton.next_power_of_2(heads.d_v))),
         "size": SIZE,
+        "parts": triton.cdiv(max(heads.d_k, heads.d_v), PART),
         "drops": seed is not None,
         "num_warps": 4 if query.element_size() == 2 else 8,  # float32 takes twice the registers
     }

@@ -24,6 +24,7 @@ from transduce.kernels.attention import (
     is_kept,
     launch_with,
     load_head,
+    multiply,
     product,
     split_heads,
     store_head,
@@ -43,36 +44,22 @@ def _is_due(tiles, number, many, every: tl.constexpr):
 
 
 @triton.jit
-def _weights(
-    k,
-    v,
-    q,
-    g,
-    keys,
-    columns,
-    there,
-    head,
-    weight_sums,
-    seen,
-    seeds,
-    scale,
-    dropout,
-    queries,
-    drops: tl.constexpr,
-):
-    """The weights of attention, what dropout leaves of them, and their gradients: keys in rows, queries in columns."""
+def _look(keys, columns, there, head, weight_sums, seen, queries):
+    """Which keys, in rows, the queries in columns see, and each query's sum of weights."""
     low, high = tl.load(seen + columns, there, 0), tl.load(seen + queries + columns, there, 0)
     visible = (keys[:, None] >= low[None, :]) & (keys[:, None] < high[None, :])
-    whole = tl.load(weight_sums + head * queries + columns, there, 0.0)
-    scores = product(k, tl.trans(q)) * scale - whole[None, :]
-    shares = tl.exp2(tl.where(visible, scores, -float("inf")))
-    changes = product(v, tl.trans(g))
+    return visible, tl.load(weight_sums + head * queries + columns, there, 0.0)
+
+
+@triton.jit
+def _drop(shares, changes, keys, columns, head, seeds, dropout, drops: tl.constexpr):
+    """What dropout leaves of weights and of their gradients."""
     used = shares
     if drops:
         kept = is_kept(tl.load(seeds), columns[None, :], keys[:, None], head, dropout)
         changes = tl.where(kept, changes / (1 - dropout), 0.0)
         used = tl.where(kept, shares / (1 - dropout), 0.0)
-    return shares, used, changes
+    return used, changes
 
 
 @triton.jit
@@ -100,26 +87,35 @@ def _backward_whole_kernel(
     k_width: tl.constexpr,
     v_width: tl.constexpr,
     size: tl.constexpr,
+    parts: tl.constexpr,
     drops: tl.constexpr,
 ):
     # All that these queries see is here.
-    head = tl.program_id(0)
+    head, part = tl.program_id(0), tl.program_id(2) if parts > 1 else 0
     tile = tiles + tl.program_id(1) * 5
     if tl.load(tile + 4) != 0:
         rows, columns = tl.load(tile) + tl.arange(0, size), tl.load(tile + 2) + tl.arange(0, size)
         here, there = rows < tl.load(tile + 1), columns < tl.load(tile + 3)
-        k = load_head(key, rows, here, key_stride, head, d_k, k_width)
-        q = load_head(query, columns, there, query_stride, head, d_k, k_width)
-        v = load_head(value, rows, here, value_stride, head, d_v, v_width)
-        g = load_head(gradient, columns, there, heads * d_v, head, d_v, v_width)
-        shares, used, changes = _weights(
-            k, v, q, g, rows, columns, there, head, weight_sums, seen, seeds, scale, dropout, queries, drops
+        k = load_head(key, rows, here, key_stride, head, 0, d_k, k_width)
+        q = load_head(query, columns, there, query_stride, head, 0, d_k, k_width)
+        v = load_head(value, rows, here, value_stride, head, 0, d_v, v_width)
+        g = load_head(gradient, columns, there, heads * d_v, head, 0, d_v, v_width)
+        visible, whole = _look(rows, columns, there, head, weight_sums, seen, queries)
+        scores = multiply(k, q, key, query, rows, here, columns, there, key_stride, query_stride, head, d_k, k_width)
+        shares = tl.exp2(tl.where(visible, scores * scale - whole[None, :], -float("inf")))
+        changes = multiply(
+            v, g, value, gradient, rows, here, columns, there, value_stride, heads * d_v, head, d_v, v_width
         )
-        store_head(value_gradient, product(used.to(g.dtype), g), rows, here, value_stride, head, d_v, v_width)
+        used, changes = _drop(shares, changes, rows, columns, head, seeds, dropout, drops)
+        if parts > 1:
+            k = load_head(key, rows, here, key_stride, head, part, d_k, k_width)
+            q = load_head(query, columns, there, query_stride, head, part, d_k, k_width)
+            g = load_head(gradient, columns, there, heads * d_v, head, part, d_v, v_width)
+        store_head(value_gradient, product(used.to(g.dtype), g), rows, here, value_stride, head, part, d_v, v_width)
         common = tl.sum(shares * changes, 0)
         back = (shares * (changes - common[None, :]) * (scale * LN2)).to(q.dtype)
-        store_head(key_gradient, product(back, q), rows, here, key_stride, head, d_k, k_width)
-        store_head(query_gradient, product(tl.trans(back), k), columns, there, query_stride, head, d_k, k_width)
+        store_head(key_gradient, product(back, q), rows, here, key_stride, head, part, d_k, k_width)
+        store_head(query_gradient, product(tl.trans(back), k), columns, there, query_stride, head, part, d_k, k_width)
 
 
 @triton.jit
@@ -148,10 +144,11 @@ def _backward_query_kernel(
     k_width: tl.constexpr,
     v_width: tl.constexpr,
     size: tl.constexpr,
+    parts: tl.constexpr,
     drops: tl.constexpr,
     every: tl.constexpr,
 ):
-    head = tl.program_id(0)
+    head, part = tl.program_id(0), tl.program_id(2) if parts > 1 else 0
     number = tl.program_id(1)
     going = _is_due(tiles, number, many, every)
     while going:
@@ -161,28 +158,38 @@ def _backward_query_kernel(
         rows = first + tl.arange(0, size)
         inside = rows < end
         low, high = tl.load(seen + rows, inside, 0), tl.load(seen + queries + rows, inside, 0)
-        q = load_head(query, rows, inside, query_stride, head, d_k, k_width)
-        o = load_head(output, rows, inside, heads * d_v, head, d_v, v_width)
-        g = load_head(gradient, rows, inside, heads * d_v, head, d_v, v_width)
+        q = load_head(query, rows, inside, query_stride, head, 0, d_k, k_width)
+        o = load_head(output, rows, inside, heads * d_v, head, 0, d_v, v_width)
+        g = load_head(gradient, rows, inside, heads * d_v, head, 0, d_v, v_width)
         whole = tl.load(weight_sums + head * queries + rows, inside, 0.0)
         common = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
+        for other in tl.static_range(1, tl.cdiv(d_v, v_width)):
+            more_o = load_head(output, rows, inside, heads * d_v, head, other, d_v, v_width)
+            more_g = load_head(gradient, rows, inside, heads * d_v, head, other, d_v, v_width)
+            common += tl.sum(more_o.to(tl.float32) * more_g.to(tl.float32), 1)
         tl.store(shared + head * queries + rows, common, inside)
         sums = tl.zeros((size, k_width), tl.float32)
         while step < last:
             columns = step + tl.arange(0, size)
             there = columns < last
-            k = load_head(key, columns, there, key_stride, head, d_k, k_width)
-            v = load_head(value, columns, there, value_stride, head, d_v, v_width)
+            k = load_head(key, columns, there, key_stride, head, 0, d_k, k_width)
+            v = load_head(value, columns, there, value_stride, head, 0, d_v, v_width)
             visible = (columns[None, :] >= low[:, None]) & (columns[None, :] < high[:, None])
-            scores = product(q, tl.trans(k)) * scale - whole[:, None]
-            shares = tl.exp2(tl.where(visible, scores, -float("inf")))
-            changes = product(g, tl.trans(v))
+            scores = multiply(
+                q, k, query, key, rows, inside, columns, there, query_stride, key_stride, head, d_k, k_width
+            )
+            shares = tl.exp2(tl.where(visible, scores * scale - whole[:, None], -float("inf")))
+            changes = multiply(
+                g, v, gradient, value, rows, inside, columns, there, heads * d_v, value_stride, head, d_v, v_width
+            )
             if drops:
                 kept = is_kept(tl.load(seeds), rows[:, None], columns[None, :], head, dropout)
                 changes = tl.where(kept, changes / (1 - dropout), 0.0)
+            if parts > 1:
+                k = load_head(key, columns, there, key_stride, head, part, d_k, k_width)
             sums += product((shares * (changes - common[:, None])).to(k.dtype), k)
             step += size
-        store_head(query_gradient, sums * (scale * LN2), rows, inside, query_stride, head, d_k, k_width)
+        store_head(query_gradient, sums * (scale * LN2), rows, inside, query_stride, head, part, d_k, k_width)
         number += tl.num_programs(1)
         going = _is_due(tiles, number, many, every)
 
@@ -213,10 +220,11 @@ def _backward_key_kernel(
     k_width: tl.constexpr,
     v_width: tl.constexpr,
     size: tl.constexpr,
+    parts: tl.constexpr,
     drops: tl.constexpr,
     every: tl.constexpr,
 ):
-    head = tl.program_id(0)
+    head, part = tl.program_id(0), tl.program_id(2) if parts > 1 else 0
     number = tl.program_id(1)
     going = _is_due(tiles, number, many, every)
     while going:
@@ -225,24 +233,33 @@ def _backward_key_kernel(
         step, last = tl.load(tile + 2), tl.load(tile + 3)
         rows = first + tl.arange(0, size)
         here = rows < end
-        k = load_head(key, rows, here, key_stride, head, d_k, k_width)
-        v = load_head(value, rows, here, value_stride, head, d_v, v_width)
+        k = load_head(key, rows, here, key_stride, head, 0, d_k, k_width)
+        v = load_head(value, rows, here, value_stride, head, 0, d_v, v_width)
         k_sums = tl.zeros((size, k_width), tl.float32)
         v_sums = tl.zeros((size, v_width), tl.float32)
         while step < last:
             columns = step + tl.arange(0, size)
             there = columns < last
-            q = load_head(query, columns, there, query_stride, head, d_k, k_width)
-            g = load_head(gradient, columns, there, heads * d_v, head, d_v, v_width)
-            shares, used, changes = _weights(
-                k, v, q, g, rows, columns, there, head, weight_sums, seen, seeds, scale, dropout, queries, drops
+            q = load_head(query, columns, there, query_stride, head, 0, d_k, k_width)
+            g = load_head(gradient, columns, there, heads * d_v, head, 0, d_v, v_width)
+            visible, whole = _look(rows, columns, there, head, weight_sums, seen, queries)
+            scores = multiply(
+                k, q, key, query, rows, here, columns, there, key_stride, query_stride, head, d_k, k_width
             )
+            shares = tl.exp2(tl.where(visible, scores * scale - whole[None, :], -float("inf")))
+            changes = multiply(
+                v, g, value, gradient, rows, here, columns, there, value_stride, heads * d_v, head, d_v, v_width
+            )
+            used, changes = _drop(shares, changes, rows, columns, head, seeds, dropout, drops)
+            if parts > 1:
+                q = load_head(query, columns, there, query_stride, head, part, d_k, k_width)
+                g = load_head(gradient, columns, there, heads * d_v, head, part, d_v, v_width)
             v_sums += product(used.to(g.dtype), g)
             common = tl.load(shared + head * queries + columns, there, 0.0)
             k_sums += product((shares * (changes - common[None, :])).to(q.dtype), q)
             step += size
-        store_head(key_gradient, k_sums * (scale * LN2), rows, here, key_stride, head, d_k, k_width)
-        store_head(value_gradient, v_sums, rows, here, value_stride, head, d_v, v_width)
+        store_head(key_gradient, k_sums * (scale * LN2), rows, here, key_stride, head, part, d_k, k_width)
+        store_head(value_gradient, v_sums, rows, here, value_stride, head, part, d_v, v_width)
         number += tl.num_programs(1)
         going = _is_due(tiles, number, many, every)
 
@@ -267,7 +284,7 @@ def backward(
     gradient = gradient.contiguous()
     every = not _hold_tiles(query, shapes)
     if not every:
-        _backward_whole_kernel[(heads.heads, len(tiles.by_key))](
+        _backward_whole_kernel[(heads.heads, len(tiles.by_key), shapes["parts"])](
             query,
             key,
             value,
@@ -282,7 +299,7 @@ def backward(
             len(query),
             **shapes,
         )
-    _backward_query_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_query)))](
+    _backward_query_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_query)), shapes["parts"])](
         query,
         key,
         value,
@@ -301,7 +318,7 @@ def backward(
         **shapes,
         every=every,
     )
-    _backward_key_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_key)))](
+    _backward_key_kernel[(heads.heads, min(PROGRAMS, len(tiles.by_key)), shapes["parts"])](
         query,
         key,
         value,

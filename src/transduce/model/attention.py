@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from transduce.model.positions import rotate
-from transduce.text.tiles import MOST_WIDTH, lay_tiles
+from transduce.text.tiles import lay_tiles
 
 if TYPE_CHECKING:  # Triton is not everywhere
     from transduce.kernels.attention import Tiles
@@ -40,7 +40,8 @@ class Places:
 
     def __init__(self, into: Int[Tensor, " dense"], tokens: int, device: torch.device):
         returns = into.new_full((tokens + 1,), -1)
-        returns[into] = torch.arange(len(into), device=into.device)  # what stands nowhere goes to the end, which is cut off
+        # What stands nowhere goes to the end, which is cut off.
+        returns[into] = torch.arange(len(into), device=into.device)
         self.into, self.returns = _choice(into, device), _choice(returns[:-1], device)
 
     def spread(self, rows: Float[Tensor, " tokens *width"]) -> Float[Tensor, " dense *width"]:
@@ -330,7 +331,7 @@ class MultiHeadAttention(nn.Module):
 
     def fits_kernels(self) -> bool:
         """Whether our own kernels know this kind."""
-        return self.score.additive is None and max(self.widths) <= MOST_WIDTH * self.heads
+        return self.score.additive is None
 
     def project(self, x: Float[Tensor, "tokens d_model"]) -> list[Float[Tensor, "tokens heads d"]]:
         """Queries, keys and values of the same tokens."""

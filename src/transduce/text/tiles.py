@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Int, Int32
 
 SIZE = 64
-MOST_WIDTH = 128  # no head is wider of which a program can hold a tile
 
 
 def lay_tiles(

@@ -6,7 +6,6 @@ import torch
 
 from transduce.config import Config, ModelConfig, TrainingConfig
 from transduce.model.device import has_bf16, has_kernels
-from transduce.text.tiles import MOST_WIDTH
 from transduce.training.distributed import Processes
 
 SMALLEST_BF16 = 256  # d_model from which on a CPU with bf16 trains faster in it (docs/log.md)
@@ -52,9 +51,8 @@ def steps_take_long(config: Config, device: torch.device) -> bool:
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:
     """Whether a step is one captured graph: alone on a GPU, where our own kernels compute all attention."""
-    known = model.attention != "additive" and max(model.head_widths()) <= MOST_WIDTH
     alone = processes.world == 1 and not config.sharded and config.accumulate == 1
-    return alone and known and has_kernels(processes.device)
+    return alone and model.attention != "additive" and has_kernels(processes.device)
 
 
 def peak_rate(device: torch.device, bf16: bool) -> float | None:
