@@ -109,7 +109,7 @@ def train(
         before, step, tokens, position = kept["seconds"], kept["step"], kept["tokens"], Position(*kept["position"])
         print(f"goes on from step {step:,}", flush=True)
     model.train()
-    first, begin, saved = step, time.monotonic() - before, before
+    first, shown, begin, saved = step, step, time.monotonic() - before, before
     for batch, rows in prefetched(batches, position, device.type == "cuda"):
         step += 1
         source, target, target_input = (row.to(device, non_blocking=True) for row in rows)
@@ -132,8 +132,9 @@ def train(
         if step == first + 3:
             begin = time.monotonic() - before
         if step % 200 == 0:
-            print(f"step {step:,}: loss {float(lost) / 200:.3f}, {time.monotonic() - begin:.0f} s", flush=True)
+            print(f"step {step:,}: loss {float(lost) / (step - shown):.3f}, {time.monotonic() - begin:.0f} s", flush=True)
             lost.zero_()
+            shown = step
         spent = time.monotonic() - begin
         over = spent >= seconds or (peak is None and step >= training.steps)
         if over or spent >= saved + SAVED:
