@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sentences import make_model, random_sentences
+from sentences import VOCABULARY, make_model, random_sentences
 from sentences import one_thread as one_thread
 from torch import Tensor
 
 from transduce.config import ModelConfig, SearchConfig
+from transduce.decoding.brackets import Brackets
 from transduce.decoding.cpu import CpuEngine, CpuLines
 from transduce.decoding.engine import Runs
 from transduce.decoding.search import Task, search_all
@@ -105,12 +106,50 @@ def test_several_steps_in_one_call_are_the_same_steps(
     engine = ENGINES[not sharp]
     engine.rows = together * beam
     tasks = [Task(np.array(source)) for source in random_sentences(lengths, seed=seed)]
-    found, expected = search_all(engine, tasks, config), search_all(Slower(engine, together * beam), tasks, config)
+    assert_same(engine, tasks, config)
+
+
+def assert_same(engine: CpuEngine, tasks: list[Task], config: SearchConfig, pieces: Sequence[str] = ()) -> None:
+    """What is found is what a step at a time finds."""
+    found = search_all(engine, tasks, config, pieces)
+    expected = search_all(Slower(engine, engine.rows), tasks, config, pieces)
     for ours, plain in zip(found, expected, strict=True):
         assert [(one.tokens.tolist(), one.ended) for one in ours] == [(one.tokens.tolist(), one.ended) for one in plain]
         for one, other in zip(ours, plain):
             np.testing.assert_allclose(one.token_scores, other.token_scores, rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(one.score, other.score, rtol=1e-5)
+
+
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
+LABELS = [f"▁){label}" for label in "ABCD"]
+TREES = {
+    "plain": [*SPECIAL, "▁XX", "▁(", *LABELS],
+    "tags": [*SPECIAL, *LABELS, "▁NN", "▁(", "▁,", "▁(C", "▁(A"],
+    "words": [*SPECIAL, "▁NN", "▁VB", "▁(A", "▁(B", "▁(C", *LABELS, *(f"▁=({number}" for number in range(6))],
+}
+
+
+@given(
+    kind=st.sampled_from(sorted(TREES)),
+    sharp=st.booleans(),
+    beam=st.sampled_from([1, 2, 5, 21]),
+    extra=st.integers(1, 30),
+    words=st.lists(st.integers(1, 9), min_size=1, max_size=9),
+    together=st.integers(1, 4),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_trees_grow_several_steps_in_one_call(
+    kind: str, sharp: bool, beam: int, extra: int, words: list[int], together: int
+):
+    pieces = [*TREES[kind], *(f"▁,{number}" for number in range(VOCABULARY))][:VOCABULARY]
+    brackets = Brackets.find(pieces)
+    engine, config = ENGINES[not sharp], SearchConfig(beam=beam, n_best=min(beam, 3), alpha=0.3, extra_tokens=extra)
+    engine.rows = together * beam
+    tasks = [
+        Task(np.array(source), words=brackets.find_words(str(word % 7) for word in range(many)))
+        for many, source in zip(words, random_sentences([2 * many + 1 for many in words]))
+    ]
+    assert_same(engine, tasks, config, pieces)
 
 
 def test_only_lines_that_can_choose_by_themselves_are_asked_to():

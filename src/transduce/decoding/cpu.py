@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transduce.config import ModelConfig, SearchConfig
 from transduce.decoding.beams import Beams
-from transduce.decoding.brackets import Brackets
+from transduce.decoding.brackets import Brackets, OpenTrees
 from transduce.kernels import native
 from transduce.model.attention import MultiHeadAttention
 from transduce.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
@@ -116,8 +116,6 @@ class CpuEngine:
 class CpuLines:
     """Sentences being decoded; see `CpuEngine.open`."""
 
-    knows_trees = False
-
     def __init__(self, engine: CpuEngine, slots: int, beam: int, source: int, target: int):
         config = engine.config
         if min(slots, beam, source, target) < 1:
@@ -201,15 +199,16 @@ class CpuLines:
         """The logarithm of each row's sum of exponentials, in float64."""
         return self._choose(logits, None, None, None, np.empty(0, np.int32))
 
-    def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, None]:
+    def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, OpenTrees | None]:
         """Hypotheses that `run` lets go on; all slots are done, until sentences begin in them."""
-        assert brackets is None, "these lines know no trees"
-        beams = self._beams = Beams(self.slots, self.target, config, self.engine.device, config.min_tokens)
+        device = self.engine.device
+        beams = self._beams = Beams(self.slots, self.target, config, device, config.min_tokens)
+        trees = self._trees = OpenTrees(brackets, self.slots, self.beam, self.target, device) if brackets else None
         named = {name: getattr(beams, name) for name in (*native.Hypotheses.STATE, *native.Hypotheses.ENDED, "penalty")}
         self._hypotheses = native.Hypotheses(
             slots=self.slots,
             steps=beams.said.shape[1],
-            candidates=min(beams.candidates, self.engine.config.vocabulary),
+            candidates=min(beams.candidates, trees.many if trees else self.engine.config.vocabulary),
             n_best=config.n_best,
             min_tokens=config.min_tokens,
             until_full=beams.until_full,
@@ -219,13 +218,21 @@ class CpuLines:
             stride=self._logits.stride(0),
             **{name: tensor.data_ptr() for name, tensor in named.items()},
         )
-        return beams, None
+        self._growing = trees and native.Trees(
+            many=len(trees.symbols),
+            to_a_word=trees.to_a_word,
+            labelled=trees.labelled,
+            steps=trees.following.shape[1],
+            deepest=trees.stack.shape[2],
+            **{name: getattr(trees, name).data_ptr() for name in (*native.Trees.KNOWN, *native.Trees.STATE)},
+        )
+        return beams, trees
 
     def run(self, steps: int) -> None:
         """Let the hypotheses go on by so many steps; what is done stays as it is."""
         assert self._closed.alive, "these lines are closed"
         before = self._beams.length.numpy().copy()
-        self._call("run", self._hypotheses, steps)
+        self._call("run", self._hypotheses, self._growing, steps)
         self._steps += self._beams.length.numpy() - before
         self._version = -1
 

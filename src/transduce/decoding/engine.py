@@ -62,11 +62,6 @@ class Lines(Protocol):
 class Runs(Protocol):
     """Lines that can also choose by themselves, several steps at a time, where no rule but that of trees has a say."""
 
-    @property
-    def knows_trees(self) -> bool:
-        """Whether they keep that rule as well."""
-        ...
-
     def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, OpenTrees | None]:
         """The hypotheses they choose among, all slots done; with brackets also how far their trees are."""
         ...

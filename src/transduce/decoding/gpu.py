@@ -116,8 +116,6 @@ class _Run(NamedTuple):
 class GraphLines(Logits):
     """Caches of fixed shapes: keys and values are written once and found again through each line's ancestry."""
 
-    knows_trees = True
-
     def __init__(self, engine: GraphEngine, key: Key):
         self.key, self.config, self.device = key, engine.config, engine.device
         self._engine = weakref.ref(engine)  # which keeps this room: so that both are gone when nobody uses it any more

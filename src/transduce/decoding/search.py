@@ -188,8 +188,7 @@ class _Room:
         )
         brackets = brackets if tasks[0].words is not None else None
         rules = self.watches or config.sample or any(task.prefix for task in tasks)
-        runs = self.lines if isinstance(self.lines, Runs) and not rules else None
-        self.runs = runs if runs and (runs.knows_trees or not brackets) else None
+        self.runs = self.lines if isinstance(self.lines, Runs) and not rules else None
         self.ruled = rules or brackets is not None
         if self.runs:
             self.beams, self.trees = self.runs.beams_for(config, brackets)

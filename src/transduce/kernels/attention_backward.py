@@ -7,6 +7,7 @@ Legend of shapes: `query` and `key` are rows of tokens, `tiles` what programs ar
 
 # Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
+# pyright: reportGeneralTypeIssues=false
 
 import math
 from typing import Any

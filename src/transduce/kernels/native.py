@@ -103,6 +103,18 @@ class Hypotheses(ctypes.Structure):
     ]
 
 
+class Trees(ctypes.Structure):
+    """As in cpu/trees.h."""
+
+    KNOWN = ("symbols", "kinds", "opens", "closes", "slots", "labels")
+    STATE = ("words", "due", "following", "depth", "empty", "room", "stack")
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("many", "to_a_word", "labelled", "steps", "deepest")),
+        *((name, ctypes.c_void_p) for name in (*KNOWN, *STATE)),
+    ]
+
+
 @lru_cache
 def load(flags: tuple[str, ...] | None = None) -> ctypes.CDLL:
     """The library for this processor, or compiled with other flags (of the processor) if given."""
@@ -249,7 +261,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("admit", number, [pointer, number, pointer, pointer, pointer]),
         ("advance", number, [pointer, number, pointer, pointer, pointer, pointer, ctypes.c_int64]),
         ("best", number, [pointer, ctypes.POINTER(Choices)]),
-        ("run", number, [pointer, ctypes.POINTER(Hypotheses), number]),
+        ("run", number, [pointer, ctypes.POINTER(Hypotheses), ctypes.POINTER(Trees), number]),
         ("columns", number, [number]),
         ("kind", ctypes.c_char_p, []),
     ):

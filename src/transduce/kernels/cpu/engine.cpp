@@ -57,8 +57,8 @@ int transduce_best(Lines* lines, const Choices* choices) {
     return fits([&] { lines->best(*choices); });
 }
 
-int transduce_run(Lines* lines, const Hypotheses* hypotheses, int32_t steps) {
-    return fits([&] { lines->run(*hypotheses, steps); });
+int transduce_run(Lines* lines, const Hypotheses* hypotheses, const Trees* trees, int32_t steps) {
+    return fits([&] { lines->run(*hypotheses, trees, steps); });
 }
 
 // Columns that a row of logits has to have room for.

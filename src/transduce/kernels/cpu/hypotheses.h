@@ -2,6 +2,7 @@
 #pragma once
 
 #include "decode.h"
+#include "trees.h"
 
 namespace transduce {
 
@@ -85,7 +86,7 @@ inline void choose_lines(const Hypotheses& all, int64_t slot, int beam, const fl
     all.done[slot] = is_done(all, slot, beam);
 }
 
-inline void Lines::run(const Hypotheses& all, int steps) {
+inline void Lines::run(const Hypotheses& all, const Trees* trees, int steps) {
     const int beam = capacity.beam;
     std::vector<int32_t> slots, tokens, parents, found, places(2 * beam);
     std::vector<float> values, best_values(2 * beam);
@@ -108,12 +109,19 @@ inline void Lines::run(const Hypotheses& all, int steps) {
         found.resize(values.size());
         normalisers.resize(rows);
         advance(count, slots.data(), tokens.data(), parents.data(), all.logits, all.stride);
-        best({all.logits, all.stride, rows, sizes.vocabulary, all.candidates, nullptr, 0, true, false,
+        // Where trees grow, only the normalisers are wanted.
+        best({all.logits, all.stride, rows, sizes.vocabulary, trees ? 0 : all.candidates, nullptr, 0, true, false,
               normalisers.data(), values.data(), found.data()});
         for (int place = 0; place < count; ++place) {
-            const int64_t first = static_cast<int64_t>(place) * beam * all.candidates;
-            choose_lines(all, slots[place], beam, values.data() + first, found.data() + first, best_values.data(),
+            const int64_t slot = slots[place], first = static_cast<int64_t>(place) * beam * all.candidates;
+            for (int line = 0; trees && line < beam; ++line) {
+                const int64_t row = static_cast<int64_t>(place) * beam + line, at = row * all.candidates;
+                choose_symbols(*trees, slot, slot * beam + line, all.logits + row * all.stride, normalisers[row],
+                               all.candidates, values.data() + at, found.data() + at);
+            }
+            choose_lines(all, slot, beam, values.data() + first, found.data() + first, best_values.data(),
                          places.data());
+            if (trees) grow(*trees, slot, beam, all.next + slot * beam, all.parents + slot * beam);
         }
     }
 }

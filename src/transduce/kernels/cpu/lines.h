@@ -12,6 +12,7 @@
 namespace transduce {
 
 struct Hypotheses;
+struct Trees;
 
 struct Capacity {
     int32_t slots, beam, source, target, threads;
@@ -60,8 +61,8 @@ class Lines {
     void advance(int count, const int32_t* slots, const int32_t* tokens, const int32_t* parents, float* logits,
                  int64_t stride);
 
-    // Let hypotheses go on by so many steps, but for those that are done.
-    void run(const Hypotheses& all, int steps);
+    // Let hypotheses go on by so many steps, but for those that are done; as trees, if these are given.
+    void run(const Hypotheses& all, const Trees* trees, int steps);
 
     void best(const Choices& choices) {
         const int64_t panels = count_columns(choices.vocabulary, false) / PANEL;

@@ -1,0 +1,80 @@
+// What trees in brackets may say next, and how far they are: what decoding/brackets.py does with tensors, on the same
+// memory.
+#pragma once
+
+#include "best.h"
+
+namespace transduce {
+
+// The tensors of `OpenTrees`, as they lie in memory.
+struct Trees {
+    int32_t many, to_a_word, labelled;
+    int32_t steps, deepest;                   // one more than a tree may have tokens; how deep the stack is
+    const int64_t *symbols, *kinds;           // (many): opens, closes, stands for a word, or is the end: 0 to 3
+    const uint8_t *opens, *closes, *slots;    // (vocabulary)
+    const int64_t* labels;                    // (vocabulary)
+    int64_t* words;                           // (slots, beam)
+    uint8_t* due;                             // (slots, beam)
+    const int64_t* following;                 // (slots, steps)
+    int64_t* depth;                           // (slots, beam)
+    uint8_t* empty;                           // (slots, beam)
+    int64_t* room;                            // (slots)
+    int64_t* stack;                           // (slots, beam, deepest)
+};
+
+// The most probable tokens among those that a line (slot · beam + its place) may say next.
+inline void choose_symbols(const Trees& trees, int64_t slot, int64_t line, const float* logits, double normaliser,
+                           int count, float* values, int32_t* tokens) {
+    std::fill_n(values, count, NONE);
+    std::fill_n(tokens, count, 0);
+    Ranking ranking(values, tokens, count);
+    const auto offer = [&](int64_t token) {
+        if (ranking.has_room() || logits[token] > ranking.least())
+            ranking.insert(logits[token], static_cast<int32_t>(token));
+    };
+    const int64_t words = trees.words[line], depth = trees.depth[line];
+    if (trees.due[line]) {
+        offer(trees.following[slot * trees.steps + words]);
+    } else {
+        // An opening bracket costs itself and its closing one.
+        const bool may_open = words > 0 && trees.to_a_word * words + depth + 3 <= trees.room[slot];
+        const bool may[] = {may_open, depth > 0 && !trees.empty[line], words > 0, words == 0 && depth == 0};
+        const bool labelled = trees.labelled && depth > 0;
+        const int64_t innermost = labelled ? trees.stack[line * trees.deepest + depth - 1] : 0;
+        for (int place = 0; place < trees.many; ++place) {
+            const int64_t token = trees.symbols[place], kind = trees.kinds[place];
+            if (!may[kind]) continue;
+            if (kind == 1 && innermost != 0 && innermost != trees.labels[token]) continue;
+            offer(token);
+        }
+    }
+    for (int place = 0; place < ranking.count(); ++place)
+        values[place] = static_cast<float>(values[place] - normaliser);
+}
+
+// Each line of a slot says a token after another line of it.
+inline void grow(const Trees& trees, int64_t slot, int beam, const int32_t* tokens, const int64_t* parents) {
+    const int64_t first = slot * beam;
+    const auto copy = [&](const auto* all, int64_t width) {
+        return std::vector(all + first * width, all + (first + beam) * width);
+    };
+    const auto words = copy(trees.words, 1), depth = copy(trees.depth, 1);
+    const auto due = copy(trees.due, 1), empty = copy(trees.empty, 1);
+    const auto stack = copy(trees.stack, trees.labelled ? trees.deepest : 0);
+    for (int place = 0; place < beam; ++place) {
+        const int64_t line = first + place, parent = parents[place], token = tokens[place];
+        const bool opens = trees.opens[token], closes = trees.closes[token], slot_of_word = trees.slots[token];
+        const bool word = trees.to_a_word > 1 ? due[parent] : slot_of_word;
+        trees.due[line] = trees.to_a_word > 1 && slot_of_word;
+        trees.words[line] = std::max<int64_t>(words[parent] - word, 0);
+        trees.depth[line] = std::max<int64_t>(depth[parent] + opens - closes, 0);
+        trees.empty[line] = (empty[parent] && !(word || closes)) || opens;
+        if (!trees.labelled) continue;
+        int64_t* open = trees.stack + line * trees.deepest;
+        std::copy_n(stack.begin() + parent * trees.deepest, std::min<int64_t>(depth[parent], trees.deepest), open);
+        if (opens) open[std::min<int64_t>(trees.depth[line], trees.deepest) - 1] = trees.labels[token];
+    }
+    --trees.room[slot];
+}
+
+}  // namespace transduce
