@@ -132,7 +132,9 @@ def train(
         if step == first + 3:
             begin = time.monotonic() - before
         if step % 200 == 0:
-            print(f"step {step:,}: loss {float(lost) / (step - shown):.3f}, {time.monotonic() - begin:.0f} s", flush=True)
+            print(
+                f"step {step:,}: loss {float(lost) / (step - shown):.3f}, {time.monotonic() - begin:.0f} s", flush=True
+            )
             lost.zero_()
             shown = step
         spent = time.monotonic() - begin

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from news import DEV, TEST, checkpoint_every
-from recipe import Arguments, Found, Recipe, find_text, read_lines, run, write_lines
+from recipe import Arguments, Found, Recipe, count, find_text, read_lines, run, write_lines
 
 from transduce.config import Config
 from transduce.errors import DataError
@@ -143,10 +143,10 @@ def main() -> None:
     arguments.add_argument("--from", dest="start", metavar="MODEL", help="the general model (default: train one)")
     arguments.add_argument("--domain", nargs="+", default=["libreoffice"], help="corpora of the documentation")
     arguments.add_argument("--size", choices=PRESETS, default="base", metavar="PRESET", help="of a general model")
-    arguments.add_argument("--extend", type=int, default=2000, help="new subwords (default %(default)s)")
+    arguments.add_argument("--extend", type=count, default=2000, help="new subwords (default %(default)s)")
     arguments.add_argument(
         "--every",
-        type=int,
+        type=count,
         default=1,
         help="use every so-manieth pair of general text, and ten times as many of the documentation",
     )

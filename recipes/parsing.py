@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from alike import find_alike
-from recipe import Arguments, Found, Recipe, find_text, run, write_lines
+from recipe import Arguments, Found, Recipe, count, find_text, run, write_lines
 
 from transduce.config import Config
-from transduce.errors import DataError
+from transduce.errors import DataError, UsageError
 from transduce.model.saved import find_model, read_config
 from transduce.presets import PRESETS, borrow_encoder
 from transduce.scoring.texts import read_treebank
@@ -37,6 +37,7 @@ WRITING = {
     "parsing": {"openings": "labelled", "slots": "tags"},
     "parsing-small": {"openings": "labelled", "slots": "words", "constituents": 4, "joined": 1},
 }
+SUBWORDS = {"parsing": PARSING.subwords.size, "parsing-small": 8000}
 STEPS, LAST_STEPS = 24_000, 4000  # on several treebanks, and then on trees like those of a dev set
 LAST_RATE = {"peak_rate": 0.0005, "warmup_steps": 200}
 
@@ -91,6 +92,20 @@ def find_alike_in(recipe: Recipe, bank: Treebank) -> tuple[Path, bool]:
     return own, found["alike"] < found["trees"]
 
 
+def find_seen(recipe: Recipe, bank: Treebank, train: Iterable[Path]) -> Path | None:
+    """The test sentences that also stand in training."""
+    own = recipe.out / "text" / f"{bank.name}seen.mrg"
+
+    def work() -> Found:
+        known = {tuple(tree.words()) for path in train for _, tree in read_treebank(path)}
+        tested = [tree for _, tree in read_treebank(bank.test)]
+        seen = [tree for tree in tested if tuple(tree.words()) in known]
+        write_lines(own, [str(tree) for tree in seen])
+        return {"sentences": len(tested), "seen": len(seen)}
+
+    return own if recipe.step(f"{bank.name}seen", work)["seen"] else None
+
+
 class Course:
     """How models are trained on treebanks: on all trees, and at last on those that are written as a dev set is."""
 
@@ -107,6 +122,7 @@ class Course:
         settings = {"subwords": replace(PARSING.subwords, size=subwords, reuse=encoder), **self.writing}
         self.data = recipe.prepare("data", trees=self.trees, dev_trees=(banks[0].dev,), **settings)
         self.alike = {bank: find_alike_in(recipe, bank) for bank in banks}
+        self.seen = {bank: find_seen(recipe, bank, self.trees) for bank in banks}
 
     def has_last(self, bank: Treebank) -> bool:
         """Whether there are last steps for a treebank: it has trees that are not as its dev set, or others have."""
@@ -132,13 +148,16 @@ def change(config: Config, **training: Any) -> Config:
 
 def main() -> None:
     """From trees to scores."""
-    arguments = Arguments(__doc__, subwords=8000)
+    arguments = Arguments(__doc__, subwords=None)
     arguments.add_argument("--preset", choices=list(WRITING), default="parsing-small")
-    arguments.add_argument("--models", type=int, default=1, help="as many models with other seeds, as an ensemble")
+    arguments.add_argument("--models", type=count, default=1, help="as many models with other seeds, as an ensemble")
     arguments.add_argument("--encoder", metavar="MODEL", help="begin with the encoder of a model from English")
     arguments.add_argument("--beside", nargs="+", metavar="OTHER", help="learn these treebanks as well")
     arguments.add_argument("--wsj", action="store_true", help="the sections of the Wall Street Journal")
     given = arguments.parse_args()
+    given.subwords = given.subwords or SUBWORDS[given.preset]
+    if given.wsj and given.beside:
+        raise UsageError("--wsj and --beside do not go together yet; use one of them")
     recipe = Recipe(given)
     if given.wsj:
         banks = [find_wsj(recipe, given.data)]
@@ -148,6 +167,7 @@ def main() -> None:
     course = Course(recipe, banks, given.preset, Path(given.encoder) if given.encoder else None, given.subwords)
     for bank in banks:
         test(course, bank, range(1, given.models + 1))
+    show(recipe)
     recipe.finish()
 
 
@@ -165,7 +185,8 @@ def test(course: Course, bank: Treebank, seeds: Sequence[int]) -> None:
         name = bank.name + name
         found = recipe.parse(f"{name}.trees", models, gold, **settings)
         recipe.score_trees(name, found, gold)
-        recipe.score_trees(f"{name} without sentences of train", found, gold, leave_out=course.trees)
+        if gold == bank.test and (seen := course.seen[bank]):
+            recipe.score_trees(f"{name} without sentences of train", found, gold, leave_out=(seen,))
 
     last = choose_checkpoints(runs[0], last=1)
     parse("dev mean", means[:1], bank.dev)
@@ -177,6 +198,23 @@ def test(course: Course, bank: Treebank, seeds: Sequence[int]) -> None:
     parse("dev last", last, bank.dev)
     parse("test last", last, bank.test)
     parse("dev not constrained", means[:1], bank.dev, constrained=False)
+
+
+def show(recipe: Recipe) -> None:
+    """All scores in a table."""
+    titles = {
+        "f1": "F1",
+        "precision": "precision",
+        "recall": "recall",
+        "complete": "complete",
+        "sentences": "sentences",
+    }
+    rows = {step[6:]: found for step, found in recipe.found["steps"].items() if step.startswith("score ")}
+    width = max(map(len, rows))
+    print(" " * width, *(f"{title:>9}" for title in titles.values()))
+    for name, found in rows.items():
+        values = (f"{found[key]['value']:9.2f}" for key in list(titles)[:-1])
+        print(f"{name:{width}}", *values, f"{found['sentences']:9,}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from transduce.config import Config
 from transduce.decoding.parse import ParseJob, run_parse
 from transduce.decoding.run import Job, run_job
 from transduce.disk import describe_file, write_json
-from transduce.errors import DataError, TransduceError, UsageError
+from transduce.errors import DataError, TransduceError, UsageError, suggest
+from transduce.presets import PRESETS
 from transduce.scoring.findings import ScoreRequest
 from transduce.scoring.score import score
 from transduce.scoring.show import show_scores, to_dict
@@ -39,6 +40,7 @@ from transduce.training.warm import Start
 from transduce.version import __version__
 
 Found = dict[str, Any]
+SETTINGS: dict[str, Found] = strict.to_dict(PRESETS["base"].config)
 PLACE: Found = {"device": "auto", "precision": "auto", "threads": None, "engine": "auto"}
 BEGIN = time.monotonic() - time.process_time()  # imports are part of the time a recipe takes
 
@@ -46,12 +48,22 @@ BEGIN = time.monotonic() - time.process_time()  # imports are part of the time a
 class Arguments(argparse.ArgumentParser):
     """The arguments of a recipe; its docstring is the help."""
 
-    def __init__(self, text: str | None, subwords: int):
+    def __init__(self, text: str | None, subwords: int | None):
         super().__init__(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
         self.add_argument("data", type=Path, metavar="DATA", help="folder of the text")
         self.add_argument("--out", type=Path, required=True, help="folder for all that is made")
-        self.add_argument("--subwords", type=int, default=subwords, help="size of the vocabulary (default %(default)s)")
+        by_default = f"{subwords:,}" if subwords else "the preset's"
+        self.add_argument(
+            "--subwords", type=count, default=subwords, help=f"size of the vocabulary (default {by_default})"
+        )
         self.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="train with other settings")
+
+
+def count(text: str) -> int:
+    """A number of things, of which there is one at least."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 class Recipe:
@@ -64,7 +76,11 @@ class Recipe:
         for change in given.set:
             key, _, value = change.partition("=")
             section, _, name = key.partition(".")
-            self.changes.setdefault(section, {})[name.replace("-", "_")] = FromFlag(value)
+            name = name.replace("-", "_")
+            if name not in SETTINGS.get(section, {}):
+                keys = [f"{section}.{each}" for section, own in SETTINGS.items() for each in own]
+                raise UsageError(f"--set {change}: there is no {key}{suggest(key, keys) or '; use SECTION.NAME=VALUE'}")
+            self.changes.setdefault(section, {})[name] = FromFlag(value)
         settings = {
             name: value for name, value in vars(given).items() if name not in ("data", "out") and value is not None
         }

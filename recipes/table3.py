@@ -9,7 +9,8 @@ text and the number of steps are others; big is trained like the rest here, and 
 paper, translations are those of the last checkpoint, with beam 4.
 
 A row has a folder and a results.json of its own, so rows can be trained at once, or elsewhere, after a first call
-without any (`--rows` alone) has prepared the text; table3.json has all that are there.
+without any (`--rows` alone) has prepared the text, with the same `--set` and `--subwords`; table3.json has all that are
+there, and their times.
 """
 
 import json
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from news import DEV, TEST, checkpoint_every, find_pair
-from recipe import Arguments, Recipe, find_text, read_lines, run, write_lines
+from recipe import Arguments, Recipe, count, find_text, read_lines, run, write_lines
 
 from transduce.config import Config
 from transduce.disk import write_json
@@ -99,7 +100,7 @@ def rank_correlation(first: list[float], second: list[float]) -> float | None:
 def main() -> None:
     """Train the rows that are asked for, and print all that are there beside the paper's."""
     arguments = Arguments(__doc__, subwords=37_000)
-    arguments.add_argument("--every", type=int, default=1, help="use every so-manieth pair (default all)")
+    arguments.add_argument("--every", type=count, default=1, help="use every so-manieth pair (default all)")
     arguments.add_argument("--rows", nargs="*", choices=PAPER, default=list(PAPER), metavar="ROW")
     given = arguments.parse_args()
     rows = vars(given).pop("rows")  # what is trained first does not matter

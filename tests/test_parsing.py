@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,6 +17,7 @@ from transduce import Parser, Translator, Tree
 from transduce.cli import main
 from transduce.config import Config, ModelConfig
 from transduce.decoding import files
+from transduce.decoding import parse as parse_verb
 from transduce.errors import ConfigError, DataError
 from transduce.model.saved import save_model
 from transduce.model.transformer import Transformer
@@ -127,16 +129,23 @@ def test_the_words_of_trees_are_parsed(folder: Path, tmp_path: Path, capsys: pyt
     assert f"{bad}:2: the tree is not closed" in capsys.readouterr().err
 
 
-def test_a_killed_job_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_a_killed_job_goes_on(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its counts and its picture are of all lines, those from before too."""
     out, whole = tmp_path / "out.trees", tmp_path / "whole.trees"
-    flags = ["--trees", str(folder / "dev.mrg"), "--beam", "1"]
-    assert run_parse(folder, *flags, "--out", str(whole)) == 0
+    source = tmp_path / "in.txt"
+    source.write_text("xyzzy " * 40 + "\n" + (folder / "dev.txt").read_text(encoding="utf-8"), encoding="utf-8")
+    flags = ["--tokenised", "--input", str(source), "--beam", "1", "--no-constrained"]
+    picture = tmp_path / "whole.svg"
+    assert run_parse(folder, *flags, "--out", str(whole), "--svg", str(picture)) == 0
+    expected = capsys.readouterr().err.splitlines()[-1]
+    assert expected.startswith("no trees: ")
+    assert not expected.startswith("no trees: 0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "FIRST_TEXTS", 8)
         saves: list[int] = []
 
-        def save(self: files.Output, lines: int, digest: str) -> None:
-            saved(self, lines, digest)
+        def save(self: files.Output, lines: int, digest: str, known: Any = None) -> None:
+            saved(self, lines, digest, known)
             saves.append(lines)
             if lines == 8:
                 raise KeyboardInterrupt
@@ -146,8 +155,12 @@ def test_a_killed_job_goes_on(folder: Path, tmp_path: Path) -> None:
         assert run_parse(folder, *flags, "--out", str(out)) == 130
     assert saves[-1] == 8
     assert not out.exists()
-    assert run_parse(folder, *flags, "--out", str(out)) == 0
+    assert run_parse(folder, *flags, "--out", str(out), "--svg", str(tmp_path / "out.svg")) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert f"{out}: 8 lines are there from before; going on" in said
+    assert said[-1] == expected
     assert out.read_bytes() == whole.read_bytes()
+    assert (tmp_path / "out.svg").read_bytes() == picture.read_bytes()
 
 
 def test_raw_text_is_parted_into_words(parser: Parser) -> None:
@@ -157,6 +170,15 @@ def test_raw_text_is_parted_into_words(parser: Parser) -> None:
     assert str(found) == str(found.tree)
     assert parser.parse("(It) sees", tokenised=False).words == ("-LRB-", "It", "-RRB-", "sees")
     assert parser.parse("don't", tokenised=True).words == ("don't",)
+    # The treebank has no curly quotation marks, and does not know a word for them.
+    assert parser.parse("“It” doesn’t").words == ('"', "It", '"', "does", "n't")
+
+
+def test_a_byte_order_mark_is_no_word(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text(f"\ufeff{SENTENCE}\n", encoding="utf-8")
+    assert run_parse(folder, "--json", "--input", str(source)) == 0
+    assert json.loads(capsys.readouterr().out)["words"][0] == "The"
 
 
 def test_a_notebook_draws_the_tree(parser: Parser) -> None:
@@ -226,6 +248,11 @@ def test_trees_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str], tmp_p
     assert all(word in drawn for word in ("TOP", "│", "garden"))
     groups = ElementTree.fromstring(svg.read_text(encoding="utf-8")).findall("{http://www.w3.org/2000/svg}g")
     assert len(groups) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parse_verb, "PICTURES", 1)
+        first = tmp_path / "first.svg"
+        assert run_parse(folder, "--svg", str(first), "--input", str(source)) == 0
+    assert f"{first}: the first 1 of 2 trees" in capsys.readouterr().err
     assert run_parse(folder, "--svg", str(svg), "--input", str(source)) == 1
     assert "is there already" in capsys.readouterr().err
 
@@ -235,6 +262,7 @@ def test_trees_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str], tmp_p
     [
         (["--n-best", "2"], "--n-best 2 needs --json"),
         (["--trees", "dev.mrg"], "--input and --trees both say what is parsed"),
+        (["--svg", "-"], "--svg - is no file; name one"),
         (["--draw", "--json"], "--draw and --json are two kinds of output"),
         (["--threads", "0"], "--threads 0 is not positive"),
         (["--bean", "2"], "unknown flag --bean; did you mean --beam?"),

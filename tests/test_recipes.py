@@ -264,7 +264,7 @@ def make_translator(folder: Path, lines: list[str], subwords: int, **sizes: Any)
 
 
 @pytest.mark.parametrize("kind", ["two models", "wsj", "encoder"])
-def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
+def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str):
     data, out, wsj = tmp_path / "trees", tmp_path / "out", kind == "wsj"
     data.mkdir()
     trees = list({tuple(tree.words()): tree for tree in make_trees(80, seed=1)}.values())[:60]
@@ -292,7 +292,8 @@ def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
         small = [s for s in small if not s.startswith("model.")]
     flags += ["--set", *small]
     run(monkeypatch, "parsing", str(data), "--out", str(out), *flags)
-    steps = results(out)["steps"]
+    steps, shown = results(out)["steps"], capsys.readouterr().out
+    assert steps["seen"]["seen"] == 2
     assert steps["prepare data"]["pairs"] == 40 if wsj else steps["prepare data"]["pairs"] > 2 * 56
     config = steps["train run-1"]["config"]["model"]
     assert config["encoder_layers"] == (2 if kind == "encoder" else None)
@@ -303,10 +304,32 @@ def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
         assert steps[f"parse test {name}.trees"]["malformed"] == 0
         assert steps[f"score test {name}"]["sentences"] == 5
         assert steps[f"score test {name} without sentences of train"]["sentences"] == 3
+        assert f"{steps[f'score test {name}']['f1']['value']:9.2f}" in shown
         assert 0 <= steps[f"score test {name}"]["f1"]["value"] <= 100
     assert steps["parse dev not constrained.trees"]["malformed"] > 0
     assert len(steps["average mean-1"]["checkpoints"]) > 1
     assert ("parse test 2 models.trees" in steps) == (kind == "two models")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--models", "0"], "argument --models: invalid count value: '0'"),
+        (["--wsj", "--beside", "other"], "--wsj and --beside do not go together"),
+        (["--set", "model.layer=3"], "there is no model.layer; did you mean model.layers"),
+    ],
+)
+def test_mistakes_are_answered_before_any_work(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    message: str,
+):
+    with pytest.raises(SystemExit) as stopped:
+        run(monkeypatch, "parsing", str(tmp_path / "trees"), "--out", str(tmp_path / "out"), *flags)
+    assert message in capsys.readouterr().err + str(stopped.value)
+    assert not (tmp_path / "out").exists()
 
 
 def nest(tree: Tree) -> Tree:

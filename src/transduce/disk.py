@@ -8,7 +8,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,15 @@ from transduce.errors import DataError
 LOCK = ".lock"
 MOVES = 8  # how often a move is tried, over two and a half seconds in all
 FAR = 0x7FFFFFFE  # a place in a file beyond all that is written
+
+
+def short_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """The names of files; of those with the same name as much of the path before it as tells them apart."""
+    names = {path: path.name for path in paths}
+    for many in range(2, max((len(path.parts) for path in names), default=0) + 1):
+        times = Counter(names.values())
+        names = {path: name if times[name] == 1 else "/".join(path.parts[-many:]) for path, name in names.items()}
+    return names
 
 
 def describe_file(path: Path) -> dict[str, Any]:

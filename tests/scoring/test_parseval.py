@@ -225,6 +225,9 @@ def test_sentences_of_other_trees_can_be_left_out(bank: Path):
 
 
 def test_trees_have_no_other_scores(bank: Path):
-    for changes in ({"metrics": ("parseval", "bleu")}, {"source": bank / "gold.mrg"}, {"comet": "some"}):
-        with pytest.raises(UsageError, match="parseval scores trees"):
+    for changes in (
+        *({"metrics": ("parseval", "bleu")}, {"source": bank / "gold.mrg"}, {"comet": "some"}),
+        *({"lowercase": True}, {"tokenize": "char"}, {"language": "de"}),
+    ):
+        with pytest.raises(UsageError, match=r"parseval (scores trees|compares brackets)"):
             score(request(bank, "ours.trees", **changes))

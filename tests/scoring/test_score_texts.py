@@ -148,14 +148,14 @@ def test_a_file_that_is_missing_empty_or_a_folder_is_named(tmp_path: Path):
             read_texts([path], [text], None)
 
 
-def test_systems_go_by_the_names_of_their_files_or_by_their_paths(tmp_path: Path):
+def test_systems_go_by_what_tells_their_files_apart(tmp_path: Path):
     reference = write(tmp_path / "reference", LINES)
     paths = [tmp_path / "one" / "out", tmp_path / "two" / "out", tmp_path / "three"]
     for path in paths:
         path.parent.mkdir(exist_ok=True)
         write(path, LINES)
     names = [system.name for system in read_texts(paths, [reference], None).systems]
-    assert names == [str(paths[0]), str(paths[1]), "three"]
+    assert names == ["one/out", "two/out", "three"]
 
 
 def test_the_language_is_found_in_the_name():
@@ -174,4 +174,9 @@ def test_what_is_seldom_meant_is_said():
     assert equal.startswith("system 2: every line equals its reference")
     [tokenised] = find_oddities(make_texts([["Das ist .", "Ja .", "So .", "Nein , nie ."]], [reference]))
     assert "undo the tokenisation" in tokenised
+    trees = make_texts([["(S (NN a))", "(S (NN b))"]], [["(NP (NN a))", "(NP (NN b))"]])
+    [as_words] = find_oddities(trees)
+    assert as_words.endswith("for labelled F1 give --metrics parseval")
+    assert not list(find_oddities(trees, trees=True))
+    assert not list(find_oddities(make_texts([["(a)", "(b)"]], [["(a)", "b"]])))
     assert not list(find_oddities(make_texts([["Das ist .", "Ja .", "So .", "x ."]], [["a ."] * 4])))

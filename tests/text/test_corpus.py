@@ -17,6 +17,7 @@ from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from transduce.disk import short_names
 from transduce.errors import DataError
 from transduce.text import corpus, numbers
 from transduce.text.corpus import BLOCK_LINES, Format, Input, Problem, decode_block, find_format, read_blocks
@@ -429,6 +430,16 @@ def test_the_builtin_corpus_reads_like_a_file():
     assert given.size == 0
 
 
-def test_an_input_is_named_by_its_files():
-    assert Input(files=(Path("x/a.en"), Path("y/a.de")), format="lines").name == "a.en + a.de"
-    assert Input(files=(Path("x/a.tsv"),), format="tsv").name == "a.tsv"
+def test_files_have_names_that_tell_them_apart():
+    def named(*paths: str) -> list[str]:
+        return list(short_names(map(Path, paths)).values())
+
+    assert named("x/a.en", "y/a.de", "x/a.en") == ["a.en", "a.de"]
+    assert named("data/one/dev.mrg", "data/two/dev.mrg", "data/two/train.mrg") == [
+        "one/dev.mrg",
+        "two/dev.mrg",
+        "train.mrg",
+    ]
+    assert named("a/x/dev.mrg", "b/x/dev.mrg", "x/dev.mrg") == ["a/x/dev.mrg", "b/x/dev.mrg", "x/dev.mrg"]
+    assert named("dev.mrg", "x/dev.mrg") == ["dev.mrg", "x/dev.mrg"]
+    assert named() == []

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transduce.errors import DataError
+from transduce.errors import DataError, UsageError
 from transduce.text.shards import DataSet
-from transduce.text.subwords import END, SPACE, UNKNOWN
+from transduce.text.subwords import END, SPACE, UNKNOWN, Subwords
 from transduce.text.trees import CLOSE, OPEN, WORD, Tree, TreeError, escape_word, from_sequence, say_word
 
 
@@ -72,6 +72,13 @@ class Brackets:
 def find_brackets(pieces: tuple[str, ...]) -> Brackets:
     """The brackets of a vocabulary, the same object each time."""
     return Brackets.find(pieces)
+
+
+def refuse_parser(subwords: Subwords, name: str) -> None:
+    """What a parser says is no translation."""
+    with suppress(DataError):
+        find_brackets(tuple(subwords.pieces(range(len(subwords)))))
+        raise UsageError(f"{name}: was trained on trees, and does not translate; use: transduce parse {name}")
 
 
 def trees_of(data: DataSet, split: str, most: int) -> Iterator[tuple[int, Tree]]:

@@ -10,7 +10,8 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,6 +57,8 @@ class Lines:
                 "give the same input to go on, or remove that file to begin anew"
             )
         self.skipped, self.begin = output.done, self.position
+        if output.done:
+            print(f"{output.path}: {output.done:,} lines are there from before; going on", file=sys.stderr)
         return digest
 
     def __iter__(self) -> Iterator[str]:
@@ -93,7 +96,7 @@ class Lines:
                 "fetch or compress the file again"
             ) from error
         self.number += bool(line)
-        return line
+        return line.removeprefix(BOM_UTF8) if self.number == 1 else line
 
 
 def read_ahead(lines: Iterable[str]) -> Iterator[str | None]:
@@ -192,8 +195,9 @@ class Output:
 
     def __init__(self, path: Path | None, about: dict[str, Any]):
         self.path, self.about = path, about
-        # Lines that are there from before, their bytes, the checksum of what they were made of.
+        # Lines that are there from before, their bytes, the checksum of what they were made of, and what else is known.
         self.done, self.size, self.digest = 0, 0, ""
+        self.known: dict[str, Any] = {}
         self.waiting: list[bytes] = []
         if path is None:
             self.file: BinaryIO = _standard_output()
@@ -219,13 +223,13 @@ class Output:
     def _take_up(self) -> None:
         try:
             before = json.loads(self.note.read_text(encoding="utf-8"))
-            known = before["lines"], before["bytes"], before["sha256"]
+            known = before["lines"], before["bytes"], before["sha256"], before.get("known", {})
         except FileNotFoundError:
             if self.partial.stat().st_size:
                 raise DataError(
                     f"{self.partial}: is there, but not {self.note.name}, which says what it was made of; remove it"
                 ) from None
-            before, known = {}, (0, 0, "")
+            before, known = {}, (0, 0, "", {})
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise DataError(f"{self.note}: not readable ({error}); {self.anew()}") from error
         about = json.loads(json.dumps(self.about))
@@ -236,11 +240,11 @@ class Output:
         ]
         if changed:
             raise DataError("\n".join([*changed, f"give the same to go on; or {self.anew()}"]))
-        self.done, self.size, self.digest = known
+        self.done, self.size, self.digest, self.known = known
         if self.partial.stat().st_size < self.size:
             raise DataError(f"{self.partial}: has lost some of its {self.done:,} lines; {self.anew()}")
         self.file.truncate(self.size)  # what was being written when the job was killed is translated again
-        self.save(self.done, self.digest)
+        self.save(self.done, self.digest, self.known)
 
     def anew(self) -> str:
         """What to do to begin anew."""
@@ -250,8 +254,11 @@ class Output:
         """Let a line be among those saved next."""
         self.waiting.append(line.encode("utf-8") + b"\n")
 
-    def save(self, lines: int, digest: str) -> None:
-        """Write what waits; all of it is the translation of so many lines of the input with this checksum."""
+    def save(self, lines: int, digest: str, known: Mapping[str, Any] | None = None) -> None:
+        """Write what waits; all of it is the translation of so many lines of the input with this checksum.
+
+        What is `known` of them is there again when the job goes on.
+        """
         text = b"".join(self.waiting)
         self.waiting = []
         if self.path is None:
@@ -266,7 +273,8 @@ class Output:
             self.size += len(text)
             # The note is replaced in one step: a job may be killed here as well.
             new = Path(f"{self.note}.new")
-            write_json(new, {**self.about, "lines": lines, "bytes": self.size, "sha256": digest})
+            more = {"known": known} if known else {}
+            write_json(new, {**self.about, "lines": lines, "bytes": self.size, "sha256": digest, **more})
             move(new, self.note)
         except OSError as error:
             raise DataError(
@@ -331,8 +339,6 @@ def translate_lines(
     `common` is what holds for every line; its own text is not used. What comes before an error is translated and saved.
     """
     digest = lines.skip(output)
-    if output.done:
-        print(f"{output.path}: {output.done:,} lines are there from before; going on", file=sys.stderr)
     written = 0
     with track_progress("translate", lines, output) as show_window:
         for window in cut_windows(lines):

@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +22,10 @@ from transduce.errors import UsageError
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
 from transduce.text.corpus import Input, read_blocks
 from transduce.text.pictures import draw_tree, make_svg
-from transduce.text.trees import Tree, check_trees
+from transduce.text.trees import check_trees, parse_tree
 
 PICTURES = 200  # most trees in one picture
+STANDARD = Path("-")  # input or output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,9 @@ def run_parse(job: ParseJob) -> tuple[int, int]:
         options = replace(options, tokenised=True)
     if job.draw and job.json:
         raise UsageError("--draw and --json are two kinds of output; use one of them")
+    for flag, path in (("--trees", job.trees), ("--svg", job.svg)):
+        if path == STANDARD:
+            raise UsageError(f"{flag} - is no file; name one")
     for path in filter(None, (job.out, job.svg)):
         refuse_existing(path)
     with ExitStack() as stack:
@@ -79,8 +83,10 @@ def run_parse(job: ParseJob) -> tuple[int, int]:
         print(f"no trees: {found.malformed:,} of {found.sentences:,} sentences ({share:.2%})", file=sys.stderr)
     if job.svg:
         new = job.svg.with_name(job.svg.name + ".new")
-        write_synced(new, make_svg(found.trees).encode())
+        write_synced(new, make_svg(map(parse_tree, found.trees)).encode())
         move(new, job.svg)
+        if found.sentences > PICTURES:
+            print(f"{job.svg}: the first {PICTURES} of {found.sentences:,} trees", file=sys.stderr)
     return found.sentences, found.malformed
 
 
@@ -100,19 +106,24 @@ def _words_of(trees: Path) -> Iterator[Lines]:
 
 @dataclass
 class _Found:
-    """What was found in all lines."""
+    """What was found in all lines, those that are there from before too."""
 
-    trees: list[Tree]
-    lines: int = 0
+    lines: int
+    trees: list[str] = field(default_factory=list)
+    """the first of them, for a picture"""
     sentences: int = 0
     malformed: int = 0
+
+    def known(self) -> dict[str, Any]:
+        """What is kept of it when the job is killed."""
+        return {"trees": self.trees, "sentences": self.sentences, "malformed": self.malformed}
 
 
 def _parse_lines(
     parser: Parser, lines: Lines, output: Output, job: ParseJob, options: ParseOptions, config: SearchConfig
 ) -> _Found:
     digest = lines.skip(output)
-    found = _Found([], output.done)
+    found = _Found(output.done, **output.known)
     with track_progress("parse", lines, output) as show:
         for window in cut_windows(lines):
             numbers = [place for place, line in enumerate(window, 1) if line.strip()]
@@ -134,10 +145,10 @@ def _parse_lines(
                     if parse:
                         found.sentences += 1
                         found.malformed += not parse.whole
-                        if job.svg and len(found.trees) < PICTURES:
-                            found.trees.append(parse.tree)
+                        if len(found.trees) < PICTURES:
+                            found.trees.append(str(parse.tree))
             finally:
-                output.save(found.lines, digest.hexdigest())
+                output.save(found.lines, digest.hexdigest(), found.known())
             show(before, len(window), 1, 1)
     output.finish()
     return found

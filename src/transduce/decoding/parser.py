@@ -155,7 +155,10 @@ class Parser:
             raise DataError(
                 f"{name}: character {error.start + 1} is half of a surrogate pair, which is no text; remove it"
             ) from None
-        words = text.split() if options.tokenised else split_words(text, treebank_quotes=self._knows_quotes)
+        if options.tokenised:
+            words = text.split()
+        else:
+            words = split_words(text.translate(self._straight), treebank_quotes=self._knows_quotes)
         if not words:
             raise DataError(f"{name}: has no words, and a tree needs one")
         return tuple(map(escape_word, words))
@@ -190,6 +193,14 @@ class Parser:
     @cached_property
     def _pieces(self) -> list[str]:
         return self.subwords["target"].pieces(range(len(self.subwords["target"])))
+
+    @cached_property
+    def _straight(self) -> dict[int, str]:
+        """Straight quotation marks for curly ones that the treebank has none of."""
+        subwords = self.subwords["source"]
+        curly = dict.fromkeys("“”„", '"') | dict.fromkeys("‘’", "'")
+        known = {mark for mark in curly if any(mark in piece for piece in subwords.pieces(subwords.encode(mark)))}
+        return str.maketrans({mark: straight for mark, straight in curly.items() if mark not in known})
 
     @cached_property
     def _knows_quotes(self) -> bool:

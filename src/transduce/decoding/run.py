@@ -10,6 +10,7 @@ from typing import Any
 
 from transduce import strict
 from transduce.config import SearchConfig
+from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.documents import HTML, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
@@ -159,7 +160,11 @@ def _load(job: Job) -> Translator:
         # Few texts are sooner translated by torch than the fast code is compiled: that is for the next time.
         native.compile_behind()
         engine = "torch"
-    return Translator.load(*job.models, device=job.device, precision=job.precision, threads=job.threads, engine=engine)
+    translator = Translator.load(
+        *job.models, device=job.device, precision=job.precision, threads=job.threads, engine=engine
+    )
+    refuse_parser(translator.subwords["target"], str(job.models[0]))
+    return translator
 
 
 def _describe(

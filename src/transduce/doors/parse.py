@@ -29,11 +29,11 @@ def parse(parser: Parser, argv: list[str]) -> None:
         ParseJob(
             models=[Path(model) for model in given.models],
             input=_file(given.input),
-            trees=_file(given.trees),
+            trees=Path(given.trees) if given.trees else None,
             out=_file(given.out),
             json=given.json,
             draw=given.draw,
-            svg=_file(given.svg),
+            svg=Path(given.svg) if given.svg else None,
             device=given.device,
             precision=given.precision,
             threads=given.threads,

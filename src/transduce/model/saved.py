@@ -207,6 +207,7 @@ def find_model(path: Path) -> Path:
     with suppress(OSError):  # a name too long for a file
         for folder in places.places_of(path):
             if found := _find_in(folder):
+                _refuse_data_set(found)
                 return found
     known = places.names()
     remedy = "; name a run, a checkpoint or a model made by transduce train, or one that transduce models lists"
@@ -225,6 +226,12 @@ def _find_in(path: Path) -> Path | None:
     checkpoints = sorted(path.glob(f"checkpoints/step-*/{MANIFEST}"))
     best = [manifest.parent for manifest in checkpoints if _is_best(manifest.parent)]
     return (best or [manifest.parent for manifest in checkpoints] or [None])[-1]
+
+
+def _refuse_data_set(folder: Path) -> None:
+    """A data set has a manifest as well."""
+    if not (folder / CONFIG).exists() and any(folder.glob("parts-*")):
+        raise DataError(f"{folder}: is a data set, and no model; train one on it: transduce train {folder} --out RUN")
 
 
 def _is_best(folder: Path) -> bool:

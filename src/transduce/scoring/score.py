@@ -31,7 +31,9 @@ def score(request: ScoreRequest, likelihood: Measure | None = None) -> ScoreRepo
         texts = read_trees(request.systems, request.references, request.leave_out)
     else:
         texts = read_texts(request.systems, request.references, request.source)
-    for note in filter(None, [_left_out(request, settings, metrics), *find_oddities(texts)]):
+    for note in filter(
+        None, [_left_out(request, settings, metrics), *find_oddities(texts, trees="parseval" in metrics)]
+    ):
         print(f"note: {note}", file=sys.stderr)
     measured = measure(texts, metrics, settings, request.workers)
     if request.comet:
@@ -79,7 +81,11 @@ def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
     if request.workers is not None and request.workers < 1:
         raise UsageError(f"--workers {request.workers} is not positive")
     if "parseval" in request.metrics and (len(request.metrics) > 1 or request.source or request.comet or needs_source):
-        raise UsageError("parseval scores trees, and they have no other score; leave --source and other metrics out")
+        raise UsageError(
+            "parseval scores trees, and they have no other score; leave --source, --model and other metrics out"
+        )
+    if "parseval" in request.metrics and (request.lowercase or request.tokenize or request.language):
+        raise UsageError("parseval compares brackets, not words; leave --lowercase, --tokenize and --language out")
     if request.leave_out and "parseval" not in request.metrics:
         raise UsageError("--leave-out is for trees; give --metrics parseval")
     for flag, wanted in (("--comet", bool(request.comet)), ("--model", needs_source)):

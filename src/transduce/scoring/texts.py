@@ -6,9 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from transduce.disk import short_names
 from transduce.errors import DataError, UsageError
 from transduce.text.corpus import Input, Problem, read_blocks
-from transduce.text.trees import Tree, check_trees, cut_trees, to_sentence
+from transduce.text.trees import Tree, TreeError, check_trees, cut_trees, parse_tree, to_sentence
 
 STANDARD_INPUT = Path("-")
 SHOWN_PROBLEMS = 5
@@ -142,7 +143,7 @@ def same_file(one: Path, other: Path) -> bool:
     return one == other or (one.exists() and other.exists() and one.samefile(other))
 
 
-def find_oddities(texts: Texts) -> Iterator[str]:
+def find_oddities(texts: Texts, *, trees: bool = False) -> Iterator[str]:
     """Say what is not wrong, but is seldom meant."""
     references = [line for reference in texts.references for line in reference if line is not None]
     for system in texts.systems:
@@ -150,6 +151,8 @@ def find_oddities(texts: Texts) -> Iterator[str]:
             yield f"{system.name}: lines without a translation: {empty:,} of {texts.sentences:,}"
         if any(system.lines == reference for reference in texts.references):
             yield f"{system.name}: every line equals its reference; is this the file that was meant?"
+        if all(map(_is_tree, system.lines)) and all(map(_is_tree, references)) and not trees:
+            yield f"{system.name}: these lines are trees, and scored as words; for labelled F1 give --metrics parseval"
         if _tokenised(system.lines) > TOKENISED > _tokenised(references):
             yield (
                 f"{system.name}: many lines end in ' .' and those of the reference do not; "
@@ -207,9 +210,16 @@ def _list(problems: Sequence[Problem], remedy: str) -> str:
 
 
 def _names(systems: Sequence[Path]) -> list[str]:
-    """Names of files, or whole paths where two files have the same name."""
-    names = [path.name if path != STANDARD_INPUT else name_of(path) for path in systems]
-    return [name if names.count(name) == 1 else str(path) for name, path in zip(names, systems)]
+    """What tells the files apart."""
+    names = short_names(systems) | {STANDARD_INPUT: name_of(STANDARD_INPUT)}
+    return [names[path] for path in systems]
+
+
+def _is_tree(line: str) -> bool:
+    try:
+        return bool(parse_tree(line).children)
+    except TreeError:
+        return False
 
 
 def _tokenised(lines: Sequence[str]) -> float:

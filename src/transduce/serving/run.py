@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
@@ -78,6 +79,7 @@ def load(job: ServeJob, folders: Sequence[tuple[Path, Pair]], metrics: Metrics) 
         translator = Translator.load(
             folder, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
         )
+        refuse_parser(translator.subwords["target"], str(folder))
         name = base = name_of(translator)
         while name in taken:
             name = f"{base}-{len(taken) + 1}"

@@ -46,11 +46,6 @@ class Input:
     grown: tuple[int, int, int] | None = None  # for more trees: constituents and unions of each, and a seed
 
     @property
-    def name(self) -> str:
-        """The files' names, for reports."""
-        return " + ".join(file.name for file in self.files)
-
-    @property
     def size(self) -> int:
         """Bytes on disk, to measure progress by."""
         return 0 if self.format == "builtin" else sum(file.stat().st_size for file in self.files)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
+from transduce.disk import short_names
 from transduce.text.clean import CHANGES, RULES, Cleaned, Example, Judged
 from transduce.text.corpus import Input
 
@@ -44,7 +45,9 @@ class Report:
     @classmethod
     def begin(cls, inputs: Sequence[Input], seed: int) -> "Report":
         """An empty report on some inputs."""
-        return cls([InputReport(given.name, given.weight) for given in inputs], random.Random(seed))
+        names = short_names(file for given in inputs for file in given.files)
+        reports = [InputReport(" + ".join(names[file] for file in given.files), given.weight) for given in inputs]
+        return cls(reports, random.Random(seed))
 
     def add_cleaned(self, cleaned: Cleaned) -> None:
         """Count a block of pass one."""

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from transduce.disk import LOCK, describe_file, lock, move, sync_folder, write_json
+from transduce.disk import LOCK, describe_file, lock, move, short_names, sync_folder, write_json
 from transduce.errors import DataError
 from transduce.text.corpus import find_language
 from transduce.text.subwords import Subwords, load_sides, ragged_indices
@@ -319,7 +319,9 @@ class DataSet:
             "folder": str(self.folder),
             "fingerprint": self.manifest.get("fingerprint"),
             "pairs": self.train.pairs if "train" in self.splits else 0,
-            "inputs": [Path(file).name for entry in self.manifest["inputs"] for file in entry["files"]],
+            "inputs": list(
+                short_names(Path(file) for entry in self.manifest["inputs"] for file in entry["files"]).values()
+            ),
         }
         if languages := self.manifest["config"]["languages"] or self._endings():
             found["languages"] = languages
