@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 from test_trees import TREES
 
-from transduce.text.pictures import draw_tree, make_svg
+from transduce.text.pictures import _width, draw_tree, make_svg
 from transduce.text.trees import Tree, parse_tree, to_sentence
 
 DOG = "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (PRP me))) (. .)))"
@@ -24,6 +24,16 @@ def test_a_small_tree_is_drawn_from_the_root_down():
         "the  dog  sees  NP",
         "                 │",
         "                me",
+    ]
+
+
+def test_characters_two_columns_wide_are_drawn_as_such():
+    assert draw_tree(parse_tree("(S (NP (NN 東京)) (VP (VB 😀) (NN x)))")).splitlines()[2:] == [
+        "     S",
+        "  ┌──┴──┐",
+        " NP    VP",
+        "  │    ┌┴─┐",
+        "東京  😀  x",
     ]
 
 
@@ -86,6 +96,21 @@ def test_words_stand_beside_one_another_and_within_the_picture():
         assert 0 < float(str(text.get("y"))) < float(str(root.get("height")))
     for places in by_height.values():
         assert all(right - left > 15 for left, right in pairwise(places))
+
+
+@settings(deadline=None)
+@given(TREES)
+def test_labels_do_not_overlap_and_are_not_cut(tree: Tree):
+    root = ElementTree.fromstring(make_svg([tree]))
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for text in root.iter("{http://www.w3.org/2000/svg}text"):
+        middle, half = float(str(text.get("x"))), _width(text.text or "") / 2
+        spans.setdefault(str(text.get("y")), []).append((middle - half, middle + half))
+    for row in spans.values():
+        assert min(begin for begin, _ in row) >= 0
+        assert max(end for _, end in row) <= float(str(root.get("width")))
+        for (_, end), (begin, _) in pairwise(sorted(row)):
+            assert end < begin
 
 
 def test_what_a_word_says_is_no_markup():

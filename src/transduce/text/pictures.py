@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from rich.cells import cell_len
+
 from transduce.text.trees import Tree, to_sentence
 
 GAP = 2  # columns between words in a terminal
@@ -38,7 +40,8 @@ class _Block:
 def _draw(tree: Tree) -> _Block:
     if tree.word is not None:
         word = to_sentence([tree.word])
-        return _Block([word], len(word), len(word) // 2)
+        width = cell_len(word)  # some characters are two columns wide
+        return _Block([word], width, width // 2)
     parts = [_draw(child) for child in tree.children]
     anchors: list[int] = []
     width = 0
@@ -48,16 +51,21 @@ def _draw(tree: Tree) -> _Block:
     width -= GAP
     height = max(len(part.lines) for part in parts)
     rows = [
-        (" " * GAP).join((part.lines[row] if row < len(part.lines) else "").ljust(part.width) for part in parts)
+        (" " * GAP).join(_fill(part.lines[row] if row < len(part.lines) else "", part.width) for part in parts)
         for row in range(height)
     ]
     anchor = (anchors[0] + anchors[-1]) // 2
-    begin = anchor - len(tree.label) // 2
+    label = cell_len(tree.label)
+    begin = anchor - label // 2
     if begin < 0:  # the label is wider than what hangs from it
         rows = [" " * -begin + row for row in rows]
         anchors, anchor, width, begin = [at - begin for at in anchors], anchor - begin, width - begin, 0
-    width = max(width, begin + len(tree.label))
+    width = max(width, begin + label)
     return _Block([" " * begin + tree.label, _join(anchors, anchor), *rows], width, anchor)
+
+
+def _fill(line: str, width: int) -> str:
+    return line + " " * (width - cell_len(line))
 
 
 def _join(anchors: Sequence[int], top: int) -> str:
@@ -102,32 +110,51 @@ def make_svg(trees: Iterable[Tree]) -> str:
     )
 
 
+@dataclass
+class _Box:
+    """How wide a constituent is with all that hangs from it, and where from its left its label and its parts stand."""
+
+    width: float
+    middle: float
+    parts: list[tuple[float, "_Box"]]
+
+
+def _lay_out(tree: Tree) -> _Box:
+    if tree.word is not None:
+        width = _width(to_sentence([tree.word]))
+        return _Box(width, width / 2, [])
+    parts: list[tuple[float, _Box]] = []
+    end = 0.0
+    for child in tree.children:
+        box = _lay_out(child)
+        parts.append((end, box))
+        end += box.width + SPACE
+    (_, first), (begin, last) = parts[0], parts[-1]
+    middle, half = (first.middle + begin + last.middle) / 2, _width(tree.label) / 2
+    left = max(0.0, half - middle)  # a label may be wider than what hangs from it
+    width = max(left + end - SPACE, left + middle + half)
+    return _Box(width, left + middle, [(left + place, box) for place, box in parts])
+
+
 class _Drawing:
-    """One tree of a picture, laid out from a height on."""
+    """One tree of a picture, from a height on."""
 
     def __init__(self, tree: Tree, top: float):
         self.parts: list[str] = []
-        self.top, self.right = top + FONT, float(MARGIN)
-        self.levels = _height(tree)
-        self.bottom = self.top + self.levels * LEVEL
-        self.place(tree, 0)
+        self.top = top + FONT
+        self.bottom = self.top + _height(tree) * LEVEL
+        box = _lay_out(tree)
+        self.right = MARGIN + box.width
+        self.place(tree, box, MARGIN, 0)
 
-    def place(self, tree: Tree, level: int) -> float:
+    def place(self, tree: Tree, box: _Box, left: float, level: int) -> float:
         """Draw a constituent, after what hangs from it; return where its middle is."""
+        middle = left + box.middle
         if tree.word is not None:
-            word = to_sentence([tree.word])
-            width = _width(word)
-            middle = self.right + width / 2
-            self.right += width + SPACE
-            self.write(word, middle, self.bottom)
+            self.write(to_sentence([tree.word]), middle, self.bottom)
             return middle
-        begin, inner = self.right, _inner_width(tree)
-        outer = max(inner, _width(tree.label))
-        self.right += (outer - inner) / 2  # a label may be wider than its words
-        under = [self.place(child, level + 1) for child in tree.children]
-        self.right = begin + outer + SPACE
-        middle = (under[0] + under[-1]) / 2
         height = self.top + level * LEVEL
+        under = [self.place(child, part, left + at, level + 1) for child, (at, part) in zip(tree.children, box.parts)]
         for child, at in zip(tree.children, under):
             end = self.bottom - FONT - 3 if child.word is not None else height + LEVEL - FONT - 3
             self.parts.append(f'<path d="{_edge(middle, height + 6, at, end)}"/>')
@@ -163,15 +190,6 @@ def _height(tree: Tree) -> int:
         depth += {"open": 1, "word": 0, "close": -1}[kind]
         deepest = max(deepest, depth)
     return deepest
-
-
-def _inner_width(tree: Tree) -> float:
-    """How wide all that hangs from a constituent is."""
-    widths = [
-        _width(to_sentence([child.word])) if child.word is not None else max(_inner_width(child), _width(child.label))
-        for child in tree.children
-    ]
-    return sum(widths) + SPACE * (len(widths) - 1)
 
 
 def _width(text: str) -> float:
