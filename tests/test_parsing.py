@@ -293,10 +293,8 @@ def test_the_least_room_gives_the_flat_tree(parser: Parser) -> None:
     assert [label for label, _, _ in found.tree.spans()] == ["TOP"]
 
 
-@pytest.mark.parametrize("slots", ["plain", "tags", "words"])
-def test_a_model_that_has_learned_nothing_says_trees_with_the_papers_search(
-    folder: Path, tmp_path: Path, slots: Slots
-) -> None:
+def load_random(folder: Path, out: Path, slots: Slots, **options: Any) -> Parser:
+    """A model that has learned nothing."""
     trees = [*make_trees(20, 1), parse_tree("(S (NP (NNP Zoë)) (VP (VBZ xyzzy)))")] * 2
     symbols = Counter(symbol for tree in trees for symbol in to_sequence(tree, slots=slots))
     subwords = {
@@ -309,8 +307,15 @@ def test_a_model_that_has_learned_nothing_says_trees_with_the_papers_search(
     torch.manual_seed(3)
     weights = Transformer(config.model).state_dict()
     weights["output.weight"] = torch.randn_like(weights["output.weight"])
-    save_model(tmp_path / "model", config, weights, subwords, {})
-    parser = Parser.load(tmp_path / "model", threads=1)
+    save_model(out, config, weights, subwords, {})
+    return Parser.load(out, threads=1, **options)
+
+
+@pytest.mark.parametrize("slots", ["plain", "tags", "words"])
+def test_a_model_that_has_learned_nothing_says_trees_with_the_papers_search(
+    folder: Path, tmp_path: Path, slots: Slots
+) -> None:
+    parser = load_random(folder, tmp_path / "model", slots)
     assert (parser.search.beam, parser.search.alpha, parser.search.extra_tokens) == (21, 0.3, 300)
     texts = ["the dog sees a cat .", "xyzzy", "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2]
     for text, found in zip(texts, parser.parse(texts, tokenised=True, n_best=21)):
@@ -338,6 +343,27 @@ def test_the_engines_agree(folder: Path) -> None:
     for one, other in zip(native.parse(sentences, tokenised=True), plain.parse(sentences, tokenised=True)):
         assert str(one) == str(other)
         assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_share_of_the_words_ranks_trees_and_the_log_probability_is_whole(
+    folder: Path, tmp_path: Path, engine: Any
+) -> None:
+    parser = load_random(folder, tmp_path / "model", "words", engine=engine)
+    sentences = ["the dog", "a", "cats sleep"]
+    known: dict[tuple[tuple[str, ...], str], float] = {}
+    ranked = 0
+    for share in (1.0, 0.8, 0.4):
+        settings = {"word_share": share, "alpha": 0.0, "beam": 60, "n_best": 50, "max_tokens": 9}
+        for parse in parser.parse(sentences, tokenised=True, **settings):
+            scores = [one.score for one in parse.candidates]
+            assert scores == sorted(scores, reverse=True)
+            for one in parse.candidates:
+                expected = known.setdefault((parse.words, str(one.tree)), one.log_probability)
+                assert one.log_probability == pytest.approx(expected, abs=2e-3)
+                assert (one.score > one.log_probability + 0.1) == (share < 1)
+                ranked += 1
+    assert len(known) < ranked  # trees that were found with several shares
 
 
 def test_the_sequences_can_be_translated_too(folder: Path) -> None:

@@ -268,6 +268,8 @@ class SearchConfig(Settings):
     """never say the same so many tokens in a row twice"""
     repetition_penalty: float = 1.0
     """more than 1 makes tokens that were said before less probable (Keskar et al. 2019)"""
+    word_share: float = 1.0
+    """of trees with words: how much of a word's log-probability counts, which follows its tag in any case"""
     sample: bool = False
     """draw translations at random instead of searching for the best; n_best of them"""
     temperature: float = 1.0
@@ -282,7 +284,7 @@ class SearchConfig(Settings):
     def problems(self) -> Iterator[str]:
         yield from self.at_least(1, "beam", "n_best", "max_tokens", "no_repeat", "top_k")
         yield from self.at_least(0, "alpha", "extra_tokens", "min_tokens", "sample_seed")
-        yield from self.above(0, "temperature", "repetition_penalty", "top_p")
+        yield from self.above(0, "temperature", "repetition_penalty", "top_p", "word_share")
         if self.top_p > 1:
             yield f"search.top_p = {self.top_p} is out of range; use 1 or less"
         if self.n_best > self.beam >= 1 and not self.sample:

@@ -132,9 +132,9 @@ def test_every_tree_that_is_found_is_whole(data: st.DataObject) -> None:
             assert len(hypothesis.tokens) < len(source) + config.extra_tokens
 
 
-@pytest.mark.parametrize("kind", sorted(VOCABULARIES))
+@pytest.mark.parametrize(("kind", "share"), [*((kind, 1.0) for kind in sorted(VOCABULARIES)), ("words", 0.3)])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_wide_beam_finds_the_best_tree_there_is(kind: str, seed: int) -> None:
+def test_a_wide_beam_finds_the_best_tree_there_is(kind: str, share: float, seed: int) -> None:
     pieces, words, limit = VOCABULARIES[kind], 2, 7
     toy = Toy(len(pieces), seed=seed)
     source = np.array([4, 5, END])
@@ -142,11 +142,13 @@ def test_a_wide_beam_finds_the_best_tree_there_is(kind: str, seed: int) -> None:
 
     def score(said: Said) -> float:
         whole = (*said, END)
-        return sum(float(tell(whole[:place])[token]) for place, token in enumerate(whole))
+        slot = pieces.index("▁NN") if kind == "words" else -1
+        behind = [share if place and whole[place - 1] == slot else 1.0 for place in range(len(whole))]
+        return sum(part * float(tell(whole[:place])[whole[place]]) for place, part in enumerate(behind))
 
     trees = whole_trees(kind, words, limit)
     best = max(trees, key=score)
-    config = SearchConfig(beam=len(trees), alpha=0.0, extra_tokens=limit - len(source))
+    config = SearchConfig(beam=len(trees), alpha=0.0, extra_tokens=limit - len(source), word_share=share)
     (found,) = search_all(toy, [Task(source, words=tokens_of(pieces, words))], config, pieces)
     assert tuple(found[0].tokens.tolist()) == best
     # Its score is the model's own, whatever was forbidden on the way.

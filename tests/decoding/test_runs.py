@@ -135,15 +135,17 @@ TREES = {
     beam=st.sampled_from([1, 2, 5, 21]),
     extra=st.integers(1, 30),
     words=st.lists(st.integers(1, 9), min_size=1, max_size=9),
+    share=st.sampled_from([1.0, 0.3]),
     together=st.integers(1, 4),
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_trees_grow_several_steps_in_one_call(
-    kind: str, sharp: bool, beam: int, extra: int, words: list[int], together: int
+    kind: str, sharp: bool, beam: int, extra: int, words: list[int], share: float, together: int
 ):
     pieces = [*TREES[kind], *(f"▁,{number}" for number in range(VOCABULARY))][:VOCABULARY]
     brackets = Brackets.find(pieces)
-    engine, config = ENGINES[not sharp], SearchConfig(beam=beam, n_best=min(beam, 3), alpha=0.3, extra_tokens=extra)
+    config = SearchConfig(beam=beam, n_best=min(beam, 3), alpha=0.3, extra_tokens=extra, word_share=share)
+    engine = ENGINES[not sharp]
     engine.rows = together * beam
     tasks = [
         Task(np.array(source), words=brackets.find_words(str(word % 7) for word in range(many)))

@@ -94,8 +94,16 @@ def trees_of(data: DataSet, split: str, most: int) -> Iterator[tuple[int, Tree]]
 class OpenTrees:
     """How far the trees of all lines are, as tensors on the device that stay where they are; it asks nothing back."""
 
-    def __init__(self, brackets: Brackets, slots: int, beam: int, longest: int, device: torch.device):
-        self.beam, self.device = beam, device
+    def __init__(
+        self,
+        brackets: Brackets,
+        slots: int,
+        beam: int,
+        longest: int,
+        device: torch.device,
+        word_share: float = 1.0,
+    ):
+        self.beam, self.device, self.word_share = beam, device, word_share
         self.opens, self.closes, self.slots, self.labels = (
             torch.from_numpy(part).to(device)
             for part in (brackets.opens, brackets.closes, brackets.slots, brackets.labels)
@@ -135,11 +143,15 @@ class OpenTrees:
         self.empty[index] = False
 
     def choices(
-        self, logits: Float[Tensor, "lines vocabulary"], slots: Int[np.ndarray, " open"] | None = None
+        self,
+        logits: Float[Tensor, "lines vocabulary"],
+        slots: Int[np.ndarray, " open"] | None = None,
+        normaliser: Float[Tensor, " lines"] | None = None,
     ) -> tuple[Float[Tensor, "lines choices"], Int[Tensor, "lines choices"]]:
         """The logits of what the lines of some slots, or of all, may say next, and which tokens these are.
 
         There are thousands of words, of which a line may say one: it stands last. What another line may say has -inf.
+        With the normaliser of the logits, only the share of a word's log-probability is taken that counts.
         """
         index = torch.arange(len(self.words), device=self.device) if slots is None else torch.from_numpy(slots)
         index = index.to(self.device)
@@ -158,7 +170,10 @@ class OpenTrees:
         if self.to_a_word == 1:
             return found, tokens
         word = self.following[index[:, None], words].view(-1, 1)
-        said = logits.gather(1, word).masked_fill_(~due.view(-1, 1), -torch.inf)
+        said = logits.gather(1, word)
+        if normaliser is not None:
+            said.lerp_(normaliser.to(said.dtype)[:, None], 1 - self.word_share)
+        said.masked_fill_(~due.view(-1, 1), -torch.inf)
         return torch.cat((found, said), 1), torch.cat((tokens, word), 1)
 
     def go_on(self, parents: Int[Tensor, "slots beam"], tokens: Int[Tensor, "slots beam"]) -> None:

@@ -203,7 +203,9 @@ class CpuLines:
         """Hypotheses that `run` lets go on; all slots are done, until sentences begin in them."""
         device = self.engine.device
         beams = self._beams = Beams(self.slots, self.target, config, device, config.min_tokens)
-        trees = self._trees = OpenTrees(brackets, self.slots, self.beam, self.target, device) if brackets else None
+        sizes = self.slots, self.beam, self.target
+        trees = OpenTrees(brackets, *sizes, device, config.word_share) if brackets else None
+        self._trees = trees  # whose memory C++ uses
         named = {name: getattr(beams, name) for name in (*native.Hypotheses.STATE, *native.Hypotheses.ENDED, "penalty")}
         self._hypotheses = native.Hypotheses(
             slots=self.slots,
@@ -224,6 +226,7 @@ class CpuLines:
             labelled=trees.labelled,
             steps=trees.following.shape[1],
             deepest=trees.stack.shape[2],
+            word_share=trees.word_share,
             **{name: getattr(trees, name).data_ptr() for name in (*native.Trees.KNOWN, *native.Trees.STATE)},
         )
         return beams, trees

@@ -219,14 +219,16 @@ class GraphLines(Logits):
 
     def _prepare(self, config: SearchConfig, brackets: Brackets | None) -> "_Run":
         beams = Beams(self.slots, self.target, config, self.device, config.min_tokens)
-        trees = OpenTrees(brackets, self.slots, self.beam, self.target, self.device) if brackets else None
+        sizes = self.slots, self.beam, self.target
+        trees = OpenTrees(brackets, *sizes, self.device, config.word_share) if brackets else None
         k = min(beams.candidates, trees.many if trees else self.config.vocabulary)
 
         def step() -> Tensor:
             logits = self._forward(beams.next, beams.parents, beams.length.clamp(max=self.target - 1))
             if trees:
-                found, names = trees.choices(logits)
-                values, places = choice.best(found, k, logits.logsumexp(-1))
+                normaliser = logits.logsumexp(-1)
+                found, names = trees.choices(logits, None, normaliser)
+                values, places = choice.best(found, k, normaliser)
                 tokens = names.gather(1, places.long()).int()
             else:
                 values, tokens = choice.best(logits, k)

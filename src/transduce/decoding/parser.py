@@ -33,7 +33,7 @@ class Candidate:
 
     tree: Tree
     score: float
-    """log-probability over the length penalty, by which trees are ranked"""
+    """by which trees are ranked: log-probability, of words the share that counts, over the length penalty"""
     log_probability: float
     """log P(tree | sentence), in nats"""
     whole: bool
@@ -140,7 +140,7 @@ class Parser:
                 if words not in tasks:
                     tasks[words] = task = self._task(words, options)
                     check_room(task, most_tokens(task, config, self.engine.config), self._brackets, name(number))
-            found = self._parse(tasks, config, done)
+            found = self._parse(tasks, options, config, done)
             yield from (found[words] for words in sentences)
 
     def resolve(self, options: ParseOptions | None, settings: Mapping[str, Any]) -> tuple[ParseOptions, SearchConfig]:
@@ -164,13 +164,18 @@ class Parser:
         return tuple(map(escape_word, words))
 
     def _parse(
-        self, tasks: Mapping[tuple[str, ...], Task], config: SearchConfig, done: Callable[[int, int], None]
+        self,
+        tasks: Mapping[tuple[str, ...], Task],
+        options: ParseOptions,
+        config: SearchConfig,
+        done: Callable[[int, int], None],
     ) -> dict[tuple[str, ...], Parse]:
         found: dict[tuple[str, ...], Parse] = {}
+        share = config.word_share if options.constrained and not config.sample else 1.0
         sentences = list(tasks)
         for number, hypotheses in search(self.engine, list(tasks.values()), config, self._pieces):
             words = sentences[number]
-            found[words] = Parse(words, tuple(self._read(words, hypothesis) for hypothesis in hypotheses))
+            found[words] = Parse(words, tuple(self._read(words, one, share) for one in hypotheses))
             done(len(found), len(tasks))
         return found
 
@@ -182,13 +187,17 @@ class Parser:
             np.array(self.subwords["source"].close(tokens), np.int32), words=said if options.constrained else None
         )
 
-    def _read(self, words: Sequence[str], hypothesis: Hypothesis) -> Candidate:
+    def _read(self, words: Sequence[str], hypothesis: Hypothesis, share: float) -> Candidate:
+        log_probability = hypothesis.log_probability
+        if share != 1 and self._brackets.words:
+            said = hypothesis.token_scores[1:][self._brackets.slots[hypothesis.tokens]]
+            log_probability += float(said.sum(dtype=np.float64)) * (1 / share - 1)
         symbols = [self._brackets.symbols[token] for token in hypothesis.tokens]
         try:
             tree, whole = from_sequence(symbols, words), True
         except TreeError:
             tree, whole = Tree(ROOT, tuple(Tree(tag_of(word), word=word) for word in words)), False
-        return Candidate(tree, hypothesis.score, hypothesis.log_probability, whole and hypothesis.ended)
+        return Candidate(tree, hypothesis.score, log_probability, whole and hypothesis.ended)
 
     @cached_property
     def _pieces(self) -> list[str]:

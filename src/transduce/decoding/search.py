@@ -194,7 +194,8 @@ class _Room:
             self.beams, self.trees = self.runs.beams_for(config, brackets)
         else:
             self.beams = Beams(many, target, config, engine.device, 0 if self.ruled else config.min_tokens)
-            self.trees = OpenTrees(brackets, many, self.beam, target, engine.device) if brackets else None
+            where = engine.device
+            self.trees = OpenTrees(brackets, many, self.beam, target, where, config.word_share) if brackets else None
         self.k = min(self.beams.candidates, self.trees.many if self.trees else engine.config.vocabulary)
         shape = (many, self.beam, self.k)
         self.values = torch.zeros(shape, device=engine.device)
@@ -264,7 +265,7 @@ class _Room:
         """The best tokens of each line and their log-probabilities."""
         if not self.trees:
             return self.lines.best(logits, self.k, normaliser)
-        found, tokens = self.trees.choices(logits, slots)
+        found, tokens = self.trees.choices(logits, slots, normaliser)
         values, places = self.lines.best(found, self.k, normaliser)
         return values, tokens.gather(1, places.long()).int()
 

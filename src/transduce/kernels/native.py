@@ -111,6 +111,7 @@ class Trees(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("many", "to_a_word", "labelled", "steps", "deepest")),
+        ("word_share", ctypes.c_float),
         *((name, ctypes.c_void_p) for name in (*KNOWN, *STATE)),
     ]
 

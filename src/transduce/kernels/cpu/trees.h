@@ -10,6 +10,7 @@ namespace transduce {
 struct Trees {
     int32_t many, to_a_word, labelled;
     int32_t steps, deepest;                   // one more than a tree may have tokens; how deep the stack is
+    float word_share;                         // of a word's log-probability, as much as counts
     const int64_t *symbols, *kinds;           // (many): opens, closes, stands for a word, or is the end: 0 to 3
     const uint8_t *opens, *closes, *slots;    // (vocabulary)
     const int64_t* labels;                    // (vocabulary)
@@ -33,7 +34,8 @@ inline void choose_symbols(const Trees& trees, int64_t slot, int64_t line, const
             ranking.insert(logits[token], static_cast<int32_t>(token));
     };
     const int64_t words = trees.words[line], depth = trees.depth[line];
-    if (trees.due[line]) {
+    const bool due = trees.due[line];
+    if (due) {
         offer(trees.following[slot * trees.steps + words]);
     } else {
         // An opening bracket costs itself and its closing one.
@@ -48,8 +50,9 @@ inline void choose_symbols(const Trees& trees, int64_t slot, int64_t line, const
             offer(token);
         }
     }
+    const double share = due ? trees.word_share : 1;
     for (int place = 0; place < ranking.count(); ++place)
-        values[place] = static_cast<float>(values[place] - normaliser);
+        values[place] = static_cast<float>(share * (values[place] - normaliser));
 }
 
 // Each line of a slot says a token after another line of it.
