@@ -175,6 +175,7 @@ def test_subwords_as_a_person_reads_them():
 def test_wrong_wishes_are_answered(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     show = ("show", tiny, TEXT, "--device", "cpu", "--svg", tmp_path / "p.svg")
     assert "has layers 1 to 2" in refused(capsys, *show, "--layer", "3")
+    assert "--layer says what a picture is of; give --svg FILE" in refused(capsys, *show[:-2], "--layer", "1")
     assert "each layer has heads 1 to 2" in refused(capsys, *show, "--head", "1", "7")
     assert "head = 0 is out of range" in refused(capsys, *show, "--head", "0")
     assert "none of the words that look: two euros and nine dollars" in refused(capsys, *show, "--word", "dollar")

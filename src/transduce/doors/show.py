@@ -40,6 +40,8 @@ def show(parser: Parser, argv: list[str]) -> None:
 
     own = {key: flags.pop(key) for key in list(flags) if key in strict.to_dict(PictureConfig())}
     picture = strict.apply(PictureConfig(), own, "command line")
+    if own and not given.svg:
+        raise UsageError(f"--{next(iter(own))} says what a picture is of; give --svg FILE as well")
 
     from transduce.seeing.run import ShowJob
     from transduce.seeing.run import show as look
