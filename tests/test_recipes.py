@@ -307,6 +307,13 @@ def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         assert f"{steps[f'score test {name}']['f1']['value']:9.2f}" in shown
         assert 0 <= steps[f"score test {name}"]["f1"]["value"] <= 100
     assert steps["parse dev not constrained.trees"]["malformed"] > 0
+    tried = {
+        found["settings"]["word_share"]: steps[name.replace("parse", "score").removesuffix(".trees")]["f1"]["value"]
+        for name, found in steps.items()
+        if name.startswith("parse dev mean")
+    }
+    assert list(tried) == ([1.0] if wsj else [1.0, 0.75, 0.5, 0.35])
+    assert tried[steps["parse test mean.trees"]["settings"]["word_share"]] == max(tried.values())
     assert len(steps["average mean-1"]["checkpoints"]) > 1
     assert ("parse test 2 models.trees" in steps) == (kind == "two models")
 
@@ -381,7 +388,7 @@ def test_parsing_several_treebanks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name, own in parts.items():
         about = read_manifest(find_model(out / f"{name}-last-2"))["about"]
         assert about["began_with"] == "run-2"
-        assert set(about["trained_before"][0]["inputs"]) == {"train.mrg"}
+        assert set(about["trained_before"][0]["inputs"]) == {"one/train.mrg", "other/train.mrg"}
         for found_trees in ("test mean", "test 2 models", "test last"):
             lines = (out / f"{name}-{found_trees}.trees").read_text().splitlines()
             assert [parse_tree(line).words() for line in lines] == [tree.words() for tree in own[4:8]]

@@ -247,7 +247,7 @@ def test_trees_are_those_of_the_plain_engine(several: bool, beam: int, monkeypat
     words = Brackets.find(pieces).find_words(["dog", "bird", "cat"])
     tasks = [Task(sentence(length), words=words[: length - 1], max_tokens=12) for length in (4, 3, 2)]
     models = [tiny() for _ in range(1 + several)]
-    engine, config = GraphEngine(*models), SearchConfig(beam=beam, n_best=beam, max_tokens=12)
+    engine, config = GraphEngine(*models), SearchConfig(beam=beam, n_best=beam, max_tokens=12, word_share=0.4)
     engine.rows = 2 * beam
     expected = search_all(Ensemble([TorchEngine(model) for model in models]), tasks, config, pieces)
     monkeypatch.setattr(GraphLines, "advance", None)  # which takes a step at a time
