@@ -19,11 +19,10 @@ import numpy as np
 
 from transduce.strict import Settings
 from transduce.text.corpus import Block, Decoded, Input, Problem, decode_block
-from transduce.text.language import Language, find_foreign
+from transduce.text.language import Languages
 
 # Raised when a rule changes, so that data sets made by the old one are made again.
-VERSION = 1
-Languages = tuple[Language | None, Language | None]
+VERSION = 2
 
 # In the order in which they are tried: the first rule that applies names the reason.
 RULES = {
@@ -35,7 +34,7 @@ RULES = {
     "repeated": "a side repeats one character too often",
     "copied": "the target is the source, left untranslated",
     "leak": "the pair, or a side of it, also stands in the dev or test set",
-    "language": "a side is in another language than that side of the corpus, or is no language",
+    "language": "a side is in another language than that side of the corpus, or is no language, or both are swapped",
     "script": "a side is in another script than that side of the corpus",
     "ratio": "one side is too long for the other",
     "duplicate": "the same pair stood before",
@@ -75,7 +74,8 @@ class CleanConfig(Settings):
     leak: Literal["side", "source", "pair", "off"] = "side"
     """drop training pairs that stand in dev or test, or of which a side of 20 characters or more or any source does"""
     language: float | None = 5.0
-    """how much less usual for its side of the corpus one side's letters may be than the other's, in deviations"""
+    """how much less usual on its side of the corpus a line's letters may be, beside those of the line it goes with and of
+    the other side's lines, in deviations"""
     script: bool = True
     """drop pairs with a side in another script than that side of the corpus"""
     ratio: float | None = 2.0
@@ -238,7 +238,7 @@ def hash_text(text: str) -> int:
 class Cleaner:
     """Applies the rules of one configuration; `held_out` are the keys of the dev and test sets' sides."""
 
-    def __init__(self, config: CleanConfig, held_out: "HeldOut", languages: Languages = (None, None)):
+    def __init__(self, config: CleanConfig, held_out: "HeldOut", languages: Languages | None = None):
         self.config = config
         self.held_out = held_out
         self.languages = languages
@@ -247,9 +247,9 @@ class Cleaner:
 
     def find_foreign(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         """Which pairs have a side in another language than that side of the corpus."""
-        if self.config.language is None:
+        if self.config.language is None or self.languages is None:
             return np.zeros(len(pairs), bool)
-        return find_foreign(*self.languages, pairs, self.config.language)
+        return self.languages.find_foreign(pairs, self.config.language)
 
     def has_run(self, text: str) -> bool:
         """Whether one character is repeated too often; a long run shows as three alike when characters are skipped."""

@@ -17,11 +17,11 @@ from transduce.errors import DataError
 from transduce.progress import show_progress
 from transduce.strict import literal, to_dict
 from transduce.text import shards
-from transduce.text.clean import CleanConfig, Example, HeldOut, Languages
+from transduce.text.clean import CleanConfig, Example, HeldOut
 from transduce.text.corpus import Block, Input, Problem, read_blocks, read_sample
 from transduce.text.extend import count_words, extend
 from transduce.text.inputs import Inputs, PrepareConfig, find_inputs, name_watched
-from transduce.text.language import Language
+from transduce.text.language import Languages
 from transduce.text.parallel import parallel_map, usable_cores
 from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
@@ -157,7 +157,7 @@ class _Preparation:
                     yield block
 
         total = sum(given.size for given in inputs)
-        languages = _learn_languages(inputs) if config.language else (None, None)
+        languages = Languages.learn(*read_sample(inputs, *LANGUAGE_SAMPLE)) if config.language else None
         arguments = (inputs, config, held_out, languages, self.dropped is not None)
         with (
             spool.path.open("wb") as file,
@@ -339,12 +339,6 @@ def _only_normalise(config: CleanConfig) -> CleanConfig:
         config, damaged=False, long=None, letters=None, repeated=None, copied=None, leak="off", language=None,
         script=False, ratio=None, duplicate=False, near_duplicate=False, tokens=None,
     )  # fmt: skip
-
-
-def _learn_languages(inputs: tuple[Input, ...]) -> Languages:
-    """What is usual on each side, from a sample of the corpus."""
-    source, target = read_sample(inputs, *LANGUAGE_SAMPLE)
-    return Language.learn(source), Language.learn(target)
 
 
 def _learn(lines: Iterator[str], config: SubwordsConfig) -> bytes:
