@@ -3,6 +3,7 @@
 import bz2
 import gc
 import gzip
+import io
 import json
 import lzma
 import sys
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 from xml.sax.saxutils import escape
 
 import pytest
@@ -397,7 +399,9 @@ def test_keys_look_inside(tmp_path: Path):
     [
         ("{", "not JSON (Expecting property name enclosed in double quotes at place 2)"),
         ("source", "not JSON (Expecting value at place 1)"),
-        ('{"source": "a", "target": null}', "no text under the key 'target' (found: source, target;"),
+        ('{"source": "a", "target": null}', "no text under the key 'target' (its value is null; --keys"),
+        ('{"source": 3, "target": "b"}', "no text under the key 'source' (its value is of the type int; --keys"),
+        ('{"source": {"en": "a"}, "target": "b"}', "--keys says which two are used, and source.en looks inside)"),
         ('{"source": "a", "Target": "b"}', "no text under the key 'target' (found: source, Target;"),
         ('{"source": {"en": "a"}, "target": "b"}', "no text under the key 'source'"),
         ('["a", "b"]', "no text under the key 'source' (found: list; --keys"),

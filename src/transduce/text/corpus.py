@@ -25,6 +25,8 @@ from transduce.text.grow import grow
 from transduce.text.trees import Slots, TreeError, cut_trees, parse_tree, to_sentence, to_sequence
 
 BLOCK_LINES = 4096
+NOT_UTF8 = "not UTF-8"
+MOSTLY, LEAST_QUOTED = 0.9, 10  # of rows in quotes: the share that tells, and how many, where only some need quotes
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tmx": "tmx"}
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
@@ -69,11 +71,13 @@ class Block:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """Something wrong at one line of one file."""
+    """Something wrong at one line of one file, the rule that would drop it, and its text as far as it can be read."""
 
     file: str
     line: int
     what: str
+    rule: str = field(default="format", compare=False)
+    text: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.what}"
@@ -326,7 +330,8 @@ def decode_block(block: Block, given: Input) -> Decoded:
                     continue
                 pair = split(line, given) if line and not line.isspace() else ("", "")  # to be dropped as empty
                 if isinstance(pair, str):
-                    result.problems.append(Problem(str(given.files[0]), block.line(row), pair))
+                    rule = "utf8" if pair.startswith(NOT_UTF8) else "format"
+                    result.problems.append(Problem(str(given.files[0]), block.line(row), pair, rule, line))
                 else:
                     result.rows.append(row)
                     result.source.append(pair[0])
@@ -345,8 +350,9 @@ def _decode_lines(block: Block, file: Path, side: int, result: Decoded) -> list[
                 lines.append(line.decode())
             except UnicodeDecodeError as error:
                 lines.append(None)
-                what = f"not UTF-8 (byte 0x{line[error.start]:02X} at place {error.start + 1})"
-                result.problems.append(Problem(str(file), block.line(row), what))
+                what = f"{NOT_UTF8} (byte 0x{line[error.start]:02X} at place {error.start + 1})"
+                text = line.decode(errors="replace")
+                result.problems.append(Problem(str(file), block.line(row), what, "utf8", text))
         return lines
 
 
@@ -379,13 +385,19 @@ def _split_json(line: str, given: Input) -> tuple[str, str] | str:
         return f"not JSON that can be read ({error})"
     values: list[str] = []
     for key in given.keys:
-        value = record
+        value: Any = record
+        is_there = True
         for step in key.split("."):
-            value = value.get(step) if isinstance(value, dict) else None
-        if not isinstance(value, str):
+            is_there = isinstance(value, dict) and step in value
+            value = value[step] if is_there else None
+        if not is_there:
             found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
             return f"has no text under the key {key!r} (found: {found}; --keys says which two are used)"
+        if not isinstance(value, str):
+            inside = f", and {key}.{next(iter(value))} looks inside" if isinstance(value, dict) and value else ""
+            kind = "null" if value is None else f"of the type {type(value).__name__}"
+            return f"has no text under the key {key!r} (its value is {kind}; --keys says which two are used{inside})"
         if not value.isascii() and (lone := _LONE_SURROGATE.search(value)):
-            return f"not UTF-8 (half a character, \\u{ord(lone[0]):04x}, under the key {key!r})"
+            return f"{NOT_UTF8} (half a character, \\u{ord(lone[0]):04x}, under the key {key!r})"
         values.append(value)
     return values[0], values[1]

@@ -374,6 +374,8 @@ def _raise_problems(problems: list[Problem]) -> None:
     lines = [str(problem) for problem in sorted(problems)[:MOST_PROBLEMS]]
     if len(problems) >= MOST_PROBLEMS:
         lines.append("… and perhaps more: reading stopped here")
-    if any("not UTF-8" in line for line in lines):
+    if any(problem.rule == "utf8" for problem in problems):
         lines.append("convert the file (iconv -f LATIN1 -t UTF-8), or drop such pairs with --clean.utf8 drop")
+    if any(problem.rule == "format" for problem in problems):
+        lines.append("mend the file, or drop such rows with --clean.format drop")
     raise DataError("\n".join(lines))
