@@ -4,6 +4,7 @@ The main process cuts files into raw blocks; workers decode them (`decode_block`
 """
 
 import bz2
+import csv
 import gzip
 import io
 import json
@@ -44,6 +45,7 @@ class Input:
     keys: tuple[str, str] = ("source", "target")
     languages: tuple[str, str] | None = None
     labelled: bool = False  # whether a tree's opening brackets have labels
+    quoted: bool = False  # whether fields of a .tsv file may stand in double quotes
     slots: Slots = "plain"  # what stands for a tree's words
     grown: tuple[int, int, int] | None = None  # for more trees: constituents and unions of each, and a seed
 
@@ -339,6 +341,19 @@ def decode_block(block: Block, given: Input) -> Decoded:
     return result
 
 
+def looks_quoted(block: Block, given: Input) -> bool:
+    """Whether sides stand in double quotes as spreadsheets write them, with those inside doubled."""
+    decoded = decode_block(block, given)
+    rows = [
+        [side for side in (source, target.rstrip("\r")) if len(side) > 1 and side[0] == side[-1] == '"']
+        for source, target in zip(decoded.source, decoded.target, strict=True)
+    ]
+    inner = [side[1:-1] for row in rows for side in row if '"' in side[1:-1]]
+    doubled = sum('"' not in text.replace('""', "") for text in inner)
+    some = len(inner) >= LEAST_QUOTED or sum(map(bool, rows)) >= max(1, MOSTLY * len(rows))
+    return some and doubled >= MOSTLY * len(inner)
+
+
 def _decode_lines(block: Block, file: Path, side: int, result: Decoded) -> list[str | None]:
     raw = block.raw[side]
     try:
@@ -358,6 +373,11 @@ def _decode_lines(block: Block, file: Path, side: int, result: Decoded) -> list[
 
 def _split_tsv(line: str, given: Input) -> tuple[str, str] | str:
     cells = line.split("\t")
+    if given.quoted:
+        try:
+            cells = next(csv.reader([line.rstrip("\r")], "excel-tab", strict=True))
+        except csv.Error as error:
+            return f"its double quotes cannot be read ({error})"
     if len(cells) < max(given.columns):
         return f"has {len(cells)} columns, wanted at least {max(given.columns)} (--columns says which two are used)"
     return cells[given.columns[0] - 1], cells[given.columns[1] - 1]

@@ -17,8 +17,8 @@ from transduce.errors import DataError
 from transduce.progress import show_progress
 from transduce.strict import literal, to_dict
 from transduce.text import shards
-from transduce.text.clean import CleanConfig, Example, HeldOut
-from transduce.text.corpus import Block, Input, Problem, read_blocks, read_sample
+from transduce.text.clean import RULES, CleanConfig, Example, HeldOut
+from transduce.text.corpus import Block, Input, Problem, looks_quoted, read_blocks, read_sample
 from transduce.text.extend import count_words, extend
 from transduce.text.inputs import Inputs, PrepareConfig, find_inputs, name_watched
 from transduce.text.language import Languages
@@ -153,6 +153,8 @@ class _Preparation:
         def blocks() -> Iterator[Block]:
             for number, given in enumerate(inputs):
                 for block in read_blocks(number, given):
+                    if given.format == "tsv" and block.first_line == 1 and not given.quoted:
+                        _note_quotes(block, given)
                     positions[number] = block.position
                     yield block
 
@@ -331,6 +333,11 @@ class _Preparation:
         if self.dropped:
             for rule in sorted(examples.keys() & CODES.keys()):
                 self.dropped.writelines(f"{rule}\t{e.where}\t{e.source}\t{e.target}\n" for e in examples[rule])
+
+
+def _note_quotes(block: Block, given: Input) -> None:
+    if looks_quoted(block, given):
+        _say(f"{given.files[0]}: has fields in double quotes, which stay in the text; to read them: --quoted")
 
 
 def _only_normalise(config: CleanConfig) -> CleanConfig:
