@@ -231,6 +231,7 @@ def test_lines_that_are_not_utf8_can_be_dropped_everywhere(tmp_path: Path, files
 def test_dropped_pairs_are_saved_with_rule_and_place(tmp_path: Path, files: list[str]):
     aligned(tmp_path, "train", [*TRAIN, ("", "leer"), TRAIN[3], (TRAIN[4][0], TRAIN[4][0])])
     data = prepare_at(tmp_path / "out", *files, "--save-dropped")
+    assert capsys.readouterr().err.splitlines()[-1] == f"dropped pairs: {data.parts / 'dropped.tsv.gz'}"
     with gzip.open(data.parts / "dropped.tsv.gz", "rt", encoding="utf-8") as file:
         saved = [line.rstrip("\n").split("\t") for line in file]
     source = tmp_path / "train.en"

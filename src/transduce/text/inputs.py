@@ -91,7 +91,8 @@ class PrepareConfig(Settings):
     workers: int | None = None
     """processes that clean and encode; off: one for each core"""
     save_dropped: bool = False
-    """also write every dropped pair, with the rule that dropped it, to dropped.tsv.gz"""
+    """also write every dropped pair, with the rule that dropped it, to dropped.tsv.gz in the folder of the data set's
+    parts; its path is printed"""
     subwords: SubwordsConfig = field(default_factory=SubwordsConfig)
     clean: CleanConfig = field(default_factory=CleanConfig)
     vary: VaryConfig = field(default_factory=VaryConfig)

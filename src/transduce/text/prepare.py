@@ -32,6 +32,7 @@ from transduce.text.trees import choose_symbols
 from transduce.text.vary import Varier
 
 MOST_PROBLEMS = 20
+DROPPED = "dropped.tsv.gz"
 LONG_LEARNING = 100_000  # pairs
 LANGUAGE_SAMPLE = 16, 16_384  # blocks, and lines out of them, from which is learned what is usual on each side
 
@@ -105,7 +106,7 @@ class _Preparation:
         self.workers = config.workers or usable_cores()
         self.vary = Varier(config.vary, config.seed)
         self.report = Report.begin(inputs.train, config.seed)
-        self.dropped = _open_dropped(folder / "dropped.tsv.gz") if config.save_dropped else None
+        self.dropped = _open_dropped(folder / DROPPED) if config.save_dropped else None
 
     def run(self) -> dict[str, Any]:
         config, inputs = self.config, self.inputs
@@ -131,8 +132,8 @@ class _Preparation:
         disk.write_json(self.folder / "report.json", self.report.to_dict())
         extra = {"report.json", *manifest["subwords"].values()}
         if self.dropped:
-            disk.sync_file(self.folder / "dropped.tsv.gz")
-            extra.add("dropped.tsv.gz")
+            disk.sync_file(self.folder / DROPPED)
+            extra.add(DROPPED)
         for spool in (train, dev, test, *watched.values()):
             spool.path.unlink(missing_ok=True)
         manifest["files"] = {name: disk.describe_file(self.folder / name) for name in sorted(extra)}
