@@ -112,20 +112,16 @@ class _Preparation:
         config, inputs = self.config, self.inputs
         with self.dropped or nullcontext():
             held_out = HeldOut()
-            quiet = Report.begin(inputs.dev + inputs.test + inputs.watch, config.seed)
-            dev = self.clean("reading dev", inputs.dev, _only_normalise(config.clean), held_out, quiet)
-            test = self.clean("reading test", inputs.test, _only_normalise(config.clean), held_out, quiet)
+            dev, test = self.read_held("dev", inputs.dev), self.read_held("test", inputs.test)
             watched = {
-                f"{WATCH}{name}": self.clean(
-                    f"reading {WATCH}{name}", (given,), _only_normalise(config.clean), held_out, quiet
-                )
+                f"{WATCH}{name}": self.read_held(f"{WATCH}{name}", (given,))
                 for name, given in zip(name_watched(inputs.watch), inputs.watch)
             }
             for spool in (dev, test, *watched.values()):
                 held_out.add_rows(spool.rows)
             train = self.clean("cleaning", inputs.train, config.clean, held_out, self.report)
             selection = select(train.rows, config.clean, config.dev_split or 0, config.seed)
-            self.check_enough(selection, dev, *watched.values())
+            self.check_enough(selection)
             models = self.learn_subwords(train, selection.verdicts)
             manifest = self.encode(train, {"dev": dev, **watched}, selection, models)
         self.report.finish(selection, manifest["splits"])
@@ -138,6 +134,18 @@ class _Preparation:
             spool.path.unlink(missing_ok=True)
         manifest["files"] = {name: disk.describe_file(self.folder / name) for name in sorted(extra)}
         return manifest
+
+    def read_held(self, name: str, inputs: tuple[Input, ...]) -> Spool:
+        """The pairs of a dev, test or watched set; what cannot be used of it is said here, and in no report."""
+        report = Report.begin(inputs, self.config.seed)
+        spool = self.clean(f"reading {name}", inputs, _only_normalise(self.config.clean), HeldOut(), report)
+        if inputs and not len(spool.rows) and name != "test":
+            raise DataError(f"{inputs[0].files[0]}: no pair of the {name} set has text on both sides")
+        for number, entry in enumerate(report.inputs):
+            for rule, count in entry.dropped.items():
+                lost = f"{count:,} of {entry.read:,} pairs of the {name} set are dropped"
+                _say(f"{entry.name}: {lost} by {rule} ({RULES[rule]}), first {report.first[number, rule]}")
+        return spool
 
     def clean(
         self, name: str, inputs: tuple[Input, ...], config: CleanConfig, held_out: HeldOut, report: Report
@@ -181,10 +189,7 @@ class _Preparation:
         spool.rows = np.concatenate(rows)
         return spool
 
-    def check_enough(self, selection: Selection, *held: Spool) -> None:
-        for spool in held:
-            if spool.inputs and not len(spool.rows):
-                raise DataError(f"{spool.inputs[0].files[0]}: no pair of the dev set has text on both sides")
+    def check_enough(self, selection: Selection) -> None:
         if (selection.verdicts == KEPT).any():
             return
         if clean := int((selection.verdicts == DEV).sum()):
