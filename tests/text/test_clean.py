@@ -177,7 +177,7 @@ def test_a_similar_pair_is_kept(source: str, target: str):
 def test_every_rule_that_needs_one_pair_is_tested_here():
     """The others are in test_language.py and test_select.py, but for `tokens`, which needs subwords."""
     elsewhere = {"language", "script", "ratio", "duplicate", "near_duplicate", "tokens"}
-    assert DROPPED.keys() | {"utf8", "leak"} | elsewhere == RULES.keys()
+    assert DROPPED.keys() | {"utf8", "format", "leak"} | elsewhere == RULES.keys()
 
 
 @pytest.mark.parametrize("rule", ["damaged", "long", "letters", "repeated", "copied"])
@@ -254,14 +254,29 @@ def test_lines_that_are_not_utf8_stop_or_are_dropped():
         ),
     ],
 )
-def test_other_faults_are_not_dropped_with_them(format: Format, lines: list[bytes]):
+def test_rows_that_cannot_be_read_stop_or_are_dropped(format: Format, lines: list[bytes]):
     given = Input(files=(Path("a"),), format=format)
     block = Block(0, 1001, len(lines), (b"\n".join([*lines, b""]),), 0)
-    cleaned = clean_block(block, given, Cleaner(CleanConfig(utf8="drop"), NOTHING), False)
-    assert [problem.line for problem in cleaned.problems] == [1002, 1004]
-    assert cleaned.dropped == {"utf8": 2}
-    assert cleaned.rows["line"].tolist() == [1001, 1006]
-    assert cleaned.read == 6
+
+    def cleaned(config: CleanConfig) -> Cleaned:
+        return clean_block(block, given, Cleaner(config, NOTHING), True)
+
+    some = cleaned(CleanConfig(utf8="drop"))
+    assert [problem.line for problem in some.problems] == [1002, 1004]
+    assert some.dropped == {"utf8": 2}
+    others = cleaned(CleanConfig(format="drop"))
+    assert [problem.line for problem in others.problems] == [1003, 1005]
+    assert others.dropped == {"format": 2}
+    both = cleaned(CleanConfig(utf8="drop", format="drop"))
+    assert not both.problems
+    assert both.dropped == {"utf8": 2, "format": 2}
+    assert both.rows["line"].tolist() == [1001, 1006]
+    shown = {rule: [(example.where, example.source) for example in both.examples[rule]] for rule in both.examples}
+    text = [" ".join(line.decode(errors="replace").split()) for line in lines]
+    assert shown == {
+        rule: [(f"a:{1001 + row}", text[row]) for row in rows] for rule, rows in (("format", (1, 3)), ("utf8", (2, 4)))
+    }
+    assert both.read == 6
 
 
 def test_a_rule_that_dropped_nothing_is_not_counted():

@@ -1,8 +1,10 @@
 """Whatever people's files look like, line n of one side stays with line n of the other, or the fault is named."""
 
 import bz2
+import csv
 import gc
 import gzip
+import io
 import json
 import lzma
 import sys
@@ -10,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 from xml.sax.saxutils import escape
 
 import pytest
@@ -20,7 +23,16 @@ from hypothesis import strategies as st
 from transduce.disk import short_names
 from transduce.errors import DataError
 from transduce.text import corpus, numbers
-from transduce.text.corpus import BLOCK_LINES, Format, Input, Problem, decode_block, find_format, read_blocks
+from transduce.text.corpus import (
+    BLOCK_LINES,
+    Format,
+    Input,
+    Problem,
+    decode_block,
+    find_format,
+    looks_quoted,
+    read_blocks,
+)
 
 
 def _compress_zstd(data: bytes) -> bytes:
@@ -371,6 +383,48 @@ def test_quotes_are_text_in_tsv(tmp_path: Path):
     assert read(given)[0] == [(1, '"Yes", he said.', '"Ja", sagte er.'), (2, '"', '"')]
 
 
+def test_quoted_tsv_is_read_as_spreadsheets_write_it(tmp_path: Path):
+    rows = ['"a ""b"" c"\t"d"', 'plain\tand "so" on', '"a\ttab"\t""', '"open\tleft', '"a" b\tc']
+    for end in ("\n", "\r\n"):
+        given = one_file(tmp_path, "a.tsv", end.join([*rows, ""]), quoted=True)
+        pairs, problems = read(given)
+        assert pairs == [(1, 'a "b" c', "d"), (2, "plain", 'and "so" on'), (3, "a\ttab", "")]
+        assert [(problem.line, problem.what.split(" (")[0]) for problem in problems] == [
+            (4, "its double quotes cannot be read"),
+            (5, "its double quotes cannot be read"),
+        ]
+
+
+@settings(deadline=None)  # files take the time they take
+@forall(
+    st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=6), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL])
+)
+def test_what_a_spreadsheet_writes_reads_back(folder: Path, pairs: list[tuple[str, str]], quoting: Literal[0, 1]):
+    pairs = [(f"{source}.", f".{target}") for source, target in pairs]  # a line of nothing but spaces is blank
+    written = io.StringIO()
+    csv.writer(written, "excel-tab", quoting=quoting).writerows(pairs)
+    given = one_file(folder, "a.tsv", written.getvalue(), quoted=True)
+    assert read(given) == (numbered(pairs), [])
+
+
+@pytest.mark.parametrize(
+    ("rows", "quoted"),
+    [
+        (['"a ""b"""\t"c"'] * 3, True),
+        (['"a"\t"b"'] * 95 + ["c\td"] * 5, True),
+        (['"a"\t"b"'] * 80 + ["c\td"] * 20, False),
+        (["a\tb"] * 500 + ['"a ""quoted"" word"\tb'] * 12, True),
+        (['"Yes," he said, "no."\t"Ja", sagte er, "nein."'] * 100, False),
+        (["a\tb"] * 100, False),
+        (['"\t"'] * 100, False),
+        (["a"], False),
+    ],
+)
+def test_quoted_tsv_is_recognised(tmp_path: Path, rows: list[str], quoted: bool):
+    given = one_file(tmp_path, "a.tsv", "\r\n".join([*rows, ""]))
+    assert looks_quoted(next(read_blocks(0, given)), given) == quoted
+
+
 def test_rows_with_too_few_columns_are_all_named(tmp_path: Path):
     given = one_file(tmp_path, "a.tsv", b"a\tb\tc\na\tb\n\xff\tb\tc\na\na\tb\tc\td\n", columns=(1, 3))
     pairs, problems = read(given)
@@ -397,7 +451,9 @@ def test_keys_look_inside(tmp_path: Path):
     [
         ("{", "not JSON (Expecting property name enclosed in double quotes at place 2)"),
         ("source", "not JSON (Expecting value at place 1)"),
-        ('{"source": "a", "target": null}', "no text under the key 'target' (found: source, target;"),
+        ('{"source": "a", "target": null}', "no text under the key 'target' (its value is null; --keys"),
+        ('{"source": 3, "target": "b"}', "no text under the key 'source' (its value is of the type int; --keys"),
+        ('{"source": {"en": "a"}, "target": "b"}', "--keys says which two are used, and source.en looks inside)"),
         ('{"source": "a", "Target": "b"}', "no text under the key 'target' (found: source, Target;"),
         ('{"source": {"en": "a"}, "target": "b"}', "no text under the key 'source'"),
         ('["a", "b"]', "no text under the key 'source' (found: list; --keys"),

@@ -1,6 +1,7 @@
 """Lines in another language are found by the corpus alone, and each line is judged by itself."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,10 +10,21 @@ from hypothesis import strategies as st
 
 from transduce.text import numbers
 from transduce.text.clean import CleanConfig, Cleaner, HeldOut
-from transduce.text.language import LEAST_LINES, Language, find_foreign
+from transduce.text.language import LEAST_LINES, Languages
 
 PAIRS = numbers.corpus("train", 4000)
-ENGLISH, GERMAN = (Language.learn([pair[place] for pair in PAIRS]) for place in (0, 1))
+RIGHT = [pair for pair in numbers.corpus("dev") if min(len(side.encode()) for side in pair) >= 32]
+Pairs = list[tuple[str, str]]
+
+
+def learn(pairs: Pairs) -> Languages:
+    """What is usual in a corpus."""
+    languages = Languages.learn([source for source, _ in pairs], [target for _, target in pairs])
+    assert languages
+    return languages
+
+
+LANGUAGES = learn(PAIRS)
 
 
 def babble(chance: random.Random) -> str:
@@ -20,38 +32,73 @@ def babble(chance: random.Random) -> str:
     return " ".join("".join(chance.choice("kvzjxqwy") + chance.choice("aouiy") for _ in range(4)) for _ in range(6))
 
 
-def long_enough(line: str) -> bool:
-    return len(line.encode()) >= 32
+def swap(pairs: Pairs, share: float) -> tuple[Pairs, np.ndarray]:
+    """The pairs, with a share of them the wrong way round, and which."""
+    swapped = np.random.default_rng(1).random(len(pairs)) < share
+    return [(b, a) if other else (a, b) for (a, b), other in zip(pairs, swapped)], swapped
 
 
 def test_a_side_in_the_other_language_is_found_and_little_else() -> None:
-    right = [pair for pair in numbers.corpus("dev") if long_enough(pair[0]) and long_enough(pair[1])]
-    swapped = [(source, source) for source, _ in right]
-    assert find_foreign(ENGLISH, GERMAN, right, 5.0).mean() < 0.005
-    assert find_foreign(ENGLISH, GERMAN, swapped, 5.0).mean() > 0.95
+    assert LANGUAGES.find_foreign(RIGHT, 5.0).mean() < 0.005
+    others = [*RIGHT[1:], RIGHT[0]]
+    for untranslated in (
+        [(source, source) for source, _ in RIGHT],
+        [(source, other) for (source, _), (other, _) in zip(RIGHT, others)],
+        [(other, target) for (_, target), (_, other) in zip(RIGHT, others)],
+    ):
+        assert LANGUAGES.find_foreign(untranslated, 5.0).mean() > 0.95
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_swapped_pairs_are_found_in_the_corpus_that_has_them(share: float) -> None:
+    pairs, swapped = swap(PAIRS, share)
+    foreign = learn(pairs).find_foreign(pairs, 5.0)
+    assert foreign[swapped].mean() > 0.9
+    assert foreign[~swapped].mean() < 0.002
+
+
+def test_short_sides_tell_together_that_they_are_swapped() -> None:
+    short = [pair for pair in PAIRS if min(map(len, pair)) >= 10 and max(map(len, pair)) <= 20]
+    assert len(short) > 50
+    assert LANGUAGES.find_foreign(swap(short, 1.0)[0], 5.0).mean() > 0.9
+    assert LANGUAGES.find_foreign(short, 5.0).mean() < 0.02
+
+
+def test_what_stands_on_both_sides_does_not_count() -> None:
+    """As in a manual with titles and code, which stand in its translation as they are."""
+    manual = [
+        (f"{source} {title}", f"{target} {title}") if i % 3 == 0 else (source, target)
+        for i, ((source, target), (title, _)) in enumerate(pairwise(PAIRS))
+    ]
+    languages = learn(manual)
+    assert not languages.find_foreign([(f"see {title}", f"siehe {title}") for title, _ in RIGHT], 5.0).any()
+    untranslated = [(f"see {title}", other) for (title, _), (other, _) in pairwise(RIGHT)]
+    assert languages.find_foreign(untranslated, 5.0).mean() > 0.5
+
+
+def test_sides_in_one_language_are_not_swapped() -> None:
+    """As in a corpus of simpler words, or of corrections."""
+    same = [(source, other) for (source, _), (other, _) in pairwise(PAIRS)]
+    assert learn(same).find_foreign(same, 5.0).mean() < 0.002
 
 
 def test_a_side_in_an_unknown_language_is_found_on_either_side() -> None:
     chance = random.Random(1)
-    right = [pair for pair in numbers.corpus("dev") if long_enough(pair[0]) and long_enough(pair[1])]
-    assert find_foreign(ENGLISH, GERMAN, [(source, babble(chance)) for source, _ in right], 5.0).mean() > 0.99
-    assert find_foreign(ENGLISH, GERMAN, [(babble(chance), target) for _, target in right], 5.0).mean() > 0.99
+    assert LANGUAGES.find_foreign([(source, babble(chance)) for source, _ in RIGHT], 5.0).mean() > 0.99
+    assert LANGUAGES.find_foreign([(babble(chance), target) for _, target in RIGHT], 5.0).mean() > 0.99
 
 
 def test_what_is_odd_on_both_sides_stays() -> None:
     chance = random.Random(2)
     odd = [(text, text) for text in (babble(chance) for _ in range(200))]
-    assert not find_foreign(ENGLISH, GERMAN, odd, 5.0).any()
+    assert not LANGUAGES.find_foreign(odd, 5.0).any()
 
 
 def test_a_corpus_mixed_with_another_language_still_knows_its_own() -> None:
     chance = random.Random(3)
-    mixed = [babble(chance) if i % 25 == 0 else target for i, (_, target) in enumerate(PAIRS)]
-    learned = Language.learn(mixed)
-    pairs = [
-        (source, target) for (source, _), target in zip(PAIRS, mixed) if long_enough(source) and long_enough(target)
-    ]
-    foreign = find_foreign(ENGLISH, learned, pairs, 5.0)
+    mixed = [(source, babble(chance) if i % 25 == 0 else target) for i, (source, target) in enumerate(PAIRS)]
+    pairs = [pair for pair in mixed if min(len(side.encode()) for side in pair) >= 32]
+    foreign = learn(mixed).find_foreign(pairs, 5.0)
     is_babble = np.array([set(target) <= set("kvzjxqwyaoui ") for _, target in pairs])
     assert foreign[is_babble].mean() > 0.9
     assert foreign[~is_babble].mean() < 0.01
@@ -62,23 +109,26 @@ def test_a_corpus_mixed_with_another_language_still_knows_its_own() -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_a_line_is_measured_by_itself(lines: list[str]) -> None:
-    assert ENGLISH
-    together = ENGLISH.measure(lines)
-    alone = [ENGLISH.measure([line])[0] for line in lines]
-    assert together.tolist() == pytest.approx(alone, abs=1e-9, nan_ok=True)
+    for side in (0, 1):
+        together = np.array(LANGUAGES.measure(side, lines))
+        alone = np.concatenate([np.array(LANGUAGES.measure(side, [line])) for line in lines], axis=1)
+        assert together == pytest.approx(alone, abs=1e-9, nan_ok=True)
 
 
-def test_short_lines_are_never_foreign() -> None:
-    assert not find_foreign(ENGLISH, GERMAN, [("twenty", "xqzw kvyj vyxq zywq xyqv"), ("yxqv", "zwanzig")], 5.0).any()
+def test_very_short_lines_are_never_foreign() -> None:
+    pairs = [("twenty", "xqzw kvyj vyxq zywq xyqv"), ("yxqv", "zwanzig"), ("fünf", "five"), ("", "")]
+    assert not LANGUAGES.find_foreign(pairs, 5.0).any()
 
 
 def test_from_few_lines_nothing_is_learned_and_nothing_is_foreign() -> None:
-    assert Language.learn([pair[0] for pair in PAIRS[: LEAST_LINES - 1]]) is None
-    assert Language.learn([""] * 5000) is None
-    assert not find_foreign(None, GERMAN, [("twenty", "x" * 50)], 5.0).any()
+    source, target = [list(side) for side in zip(*PAIRS)]
+    assert Languages.learn(source[: LEAST_LINES - 1], target) is None
+    assert Languages.learn(source, [""] * 5000) is None
+    assert not Cleaner(CleanConfig(), HeldOut()).find_foreign([("twenty", "x" * 50)]).any()
+    assert LANGUAGES.find_foreign([], 5.0).shape == (0,)
 
 
 def test_the_rule_can_be_switched_off() -> None:
     pairs = [("the train leaves at half past six", "xqkvzy wyjaqo kuvixa zyxaqu wikyzo")]
-    assert Cleaner(CleanConfig(), HeldOut(), (ENGLISH, GERMAN)).find_foreign(pairs).all()
-    assert not Cleaner(CleanConfig(language=None), HeldOut(), (ENGLISH, GERMAN)).find_foreign(pairs).any()
+    assert Cleaner(CleanConfig(), HeldOut(), LANGUAGES).find_foreign(pairs).all()
+    assert not Cleaner(CleanConfig(language=None), HeldOut(), LANGUAGES).find_foreign(pairs).any()

@@ -228,9 +228,43 @@ def test_lines_that_are_not_utf8_can_be_dropped_everywhere(tmp_path: Path, files
     assert data.report()["dropped"]["utf8"]["pairs"] == 1
 
 
-def test_dropped_pairs_are_saved_with_rule_and_place(tmp_path: Path, files: list[str]):
+def test_what_is_dropped_of_sets_that_are_held_out_is_said(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "dev.de").write_bytes("".join(f"{side}\n" for _, side in DEV).encode("latin-1"))
+    odd = [row for row, (_, side) in enumerate(DEV, start=1) if not side.isascii()]
+    watched = write(tmp_path / "news.tsv", ["a\tb", "c", "\td", "e\t", "f\tg"])
+    said = (
+        f"dev.en + dev.de: {len(odd)} of {len(DEV)} pairs of the dev set are dropped by utf8 (a side is not UTF-8), "
+        f"first {tmp_path}/dev.de:{odd[0]}"
+    )
+    prepare_at(tmp_path / "out", *files, "--watch-pairs", watched, "--clean.utf8", "drop", "--clean.format", "drop")
+    notes = [line for line in capsys.readouterr().err.splitlines() if " set are dropped by " in line]
+    assert notes[0] == said
+    assert [(note.split(" (")[0], note.rsplit(", ")[-1]) for note in notes[1:]] == [
+        ("news.tsv: 1 of 5 pairs of the watch-news set are dropped by format", f"first {watched}:2"),
+        ("news.tsv: 2 of 5 pairs of the watch-news set are dropped by empty", f"first {watched}:3"),
+    ]
+    assert len(texts(tmp_path / "out", "dev")) == len(DEV) - len(odd)
+
+
+def test_tsv_in_quotes_is_noted_and_read(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]):
+    rows = ["\t".join(f'"the ""{side}"""' for side in pair) for pair in TRAIN]
+    flags = ["--pairs", write(tmp_path / "a.tsv", rows), *files[4:], "--clean.letters", "off"]
+    prepare_at(tmp_path / "out", *flags)
+    note = f"{tmp_path}/a.tsv: has fields in double quotes, which stay in the text; to read them: --quoted"
+    assert capsys.readouterr().err.splitlines().count(note) == 1
+    prepare_at(tmp_path / "out", *flags, "--quoted")
+    assert note not in capsys.readouterr().err
+    assert texts(tmp_path / "out") == [(f'the "{source}"', f'the "{target}"') for source, target in TRAIN]
+
+
+def test_dropped_pairs_are_saved_with_rule_and_place(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+):
     aligned(tmp_path, "train", [*TRAIN, ("", "leer"), TRAIN[3], (TRAIN[4][0], TRAIN[4][0])])
     data = prepare_at(tmp_path / "out", *files, "--save-dropped")
+    assert capsys.readouterr().err.splitlines()[-1] == f"dropped pairs: {data.parts / 'dropped.tsv.gz'}"
     with gzip.open(data.parts / "dropped.tsv.gz", "rt", encoding="utf-8") as file:
         saved = [line.rstrip("\n").split("\t") for line in file]
     source = tmp_path / "train.en"

@@ -94,7 +94,10 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     ),
     "a TSV file without the column": (
         lambda d, f: give_pairs(d, f, "a.tsv", ["a\tb", "c"]),
-        ["{d}/a.tsv:2: has 1 columns, wanted at least 2 (--columns says which two are used)"],
+        [
+            "{d}/a.tsv:2: has 1 columns, wanted at least 2 (--columns says which two are used)",
+            "mend the file, or drop such rows with --clean.format drop",
+        ],
     ),
     "a format that the name does not tell": (
         lambda d, f: give_pairs(d, f, "a.txt", ["a\tb"]),

@@ -180,7 +180,9 @@ def test_bad_trees_are_one_error_that_names_them_all(tmp_path: Path):
     bank.write_text("(S (NN a))\n(S (NN b)\n(S (NN c))\n(S (NP d (NN e)))\n", encoding="utf-8")
     with pytest.raises(DataError) as error:
         prepare(tmp_path / "data", replace(PARSING, trees=(bank,), dev_split=1, workers=1))
-    assert [line.split(": ")[0] for line in str(error.value).splitlines()] == [f"{bank}:2", f"{bank}:4"]
+    *bad, remedy = str(error.value).splitlines()
+    assert [line.split(": ")[0] for line in bad] == [f"{bank}:2", f"{bank}:4"]
+    assert "--clean.format drop" in remedy
     assert not (tmp_path / "data").exists()
 
 

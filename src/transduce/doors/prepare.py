@@ -26,3 +26,5 @@ def prepare(parser: Parser, argv: list[str]) -> None:
     data, made = text.prepare(Path(given.out), config)
     if made:
         show_report(data.report(), sys.stderr)
+    if config.save_dropped:
+        print(f"dropped pairs: {data.parts / text.DROPPED}", file=sys.stderr)

@@ -19,15 +19,15 @@ import numpy as np
 
 from transduce.strict import Settings
 from transduce.text.corpus import Block, Decoded, Input, Problem, decode_block
-from transduce.text.language import Language, find_foreign
+from transduce.text.language import Languages
 
 # Raised when a rule changes, so that data sets made by the old one are made again.
-VERSION = 1
-Languages = tuple[Language | None, Language | None]
+VERSION = 2
 
 # In the order in which they are tried: the first rule that applies names the reason.
 RULES = {
     "utf8": "a side is not UTF-8",
+    "format": "a row lacks a column or a key, or is not of the file's format",
     "empty": "a side is empty",
     "damaged": "a side holds replacement characters or doubly encoded text",
     "long": "a side has too many words",
@@ -35,7 +35,7 @@ RULES = {
     "repeated": "a side repeats one character too often",
     "copied": "the target is the source, left untranslated",
     "leak": "the pair, or a side of it, also stands in the dev or test set",
-    "language": "a side is in another language than that side of the corpus, or is no language",
+    "language": "a side is in another language than that side of the corpus, or is no language, or both are swapped",
     "script": "a side is in another script than that side of the corpus",
     "ratio": "one side is too long for the other",
     "duplicate": "the same pair stood before",
@@ -62,6 +62,8 @@ class CleanConfig(Settings):
     """resolve character references (&#40; &amp; &lt;), which often remain on one side only"""
     utf8: Literal["error", "drop"] = "error"
     """what to do with lines that are not UTF-8: stop, or drop the pair"""
+    format: Literal["error", "drop"] = "error"
+    """what to do with rows that lack a column or a key, or are no JSON or no tree: stop, or drop them"""
     damaged: bool = True
     """drop pairs with replacement characters or doubly encoded text (Ã¼)"""
     long: int | None = 200
@@ -75,7 +77,7 @@ class CleanConfig(Settings):
     leak: Literal["side", "source", "pair", "off"] = "side"
     """drop training pairs that stand in dev or test, or of which a side of 20 characters or more or any source does"""
     language: float | None = 5.0
-    """how much less usual for its side of the corpus one side's letters may be than the other's, in deviations"""
+    """how far from what is usual on its side, beside what is on the other, a line's letters may be, in deviations"""
     script: bool = True
     """drop pairs with a side in another script than that side of the corpus"""
     ratio: float | None = 2.0
@@ -238,7 +240,7 @@ def hash_text(text: str) -> int:
 class Cleaner:
     """Applies the rules of one configuration; `held_out` are the keys of the dev and test sets' sides."""
 
-    def __init__(self, config: CleanConfig, held_out: "HeldOut", languages: Languages = (None, None)):
+    def __init__(self, config: CleanConfig, held_out: "HeldOut", languages: Languages | None = None):
         self.config = config
         self.held_out = held_out
         self.languages = languages
@@ -247,9 +249,9 @@ class Cleaner:
 
     def find_foreign(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         """Which pairs have a side in another language than that side of the corpus."""
-        if self.config.language is None:
+        if self.config.language is None or self.languages is None:
             return np.zeros(len(pairs), bool)
-        return find_foreign(*self.languages, pairs, self.config.language)
+        return self.languages.find_foreign(pairs, self.config.language)
 
     def has_run(self, text: str) -> bool:
         """Whether one character is repeated too often; a long run shows as three alike when characters are skipped."""
@@ -385,18 +387,23 @@ class Cleaned(Judged):
 def clean_block(block: Block, given: Input, cleaner: Cleaner, all_dropped: bool) -> Cleaned:
     """Normalise and judge every pair of a block; keeps one example a rule, or every dropped pair if asked."""
     decoded: Decoded = decode_block(block, given)
-    cleaned = Cleaned(block.input, block.count, problems=decoded.problems)
-    if cleaner.config.utf8 == "drop":
-        cleaned.problems = [problem for problem in decoded.problems if not problem.what.startswith("not UTF-8")]
-        cleaned.dropped += Counter(utf8=block.count - len(decoded.rows) - len(cleaned.problems))
+    cleaned = Cleaned(block.input, block.count)
     lines: list[str] = []
     rows: list[tuple[int, ...]] = []
 
-    def note(name: str, row: int, source: str, target: str) -> None:
+    def note(name: str, where: str, source: str, target: str) -> None:
         kept = cleaned.examples.setdefault(name, [])
         if not kept or (all_dropped and name in RULES):
-            kept.append(Example(f"{given.files[0]}:{block.line(row)}", source, target))
+            kept.append(Example(where, source, target))
 
+    malformed = sum(problem.rule == "format" for problem in decoded.problems)
+    unread = {"format": malformed, "utf8": block.count - len(decoded.rows) - malformed}  # a pair for both its sides
+    for problem in sorted(decoded.problems, key=lambda problem: problem.line):
+        if getattr(cleaner.config, problem.rule) == "drop":
+            cleaned.dropped[problem.rule] = unread[problem.rule]
+            note(problem.rule, f"{problem.file}:{problem.line}", " ".join(problem.text.split()), problem.what)
+        else:
+            cleaned.problems.append(problem)
     pairs: list[tuple[str, str]] = []
     for row, raw_source, raw_target in zip(decoded.rows, decoded.source, decoded.target, strict=True):
         source_text, changes = normalise(raw_source, cleaner.config)
@@ -404,7 +411,7 @@ def clean_block(block: Block, given: Input, cleaner: Cleaner, all_dropped: bool)
         if changes or more:
             for change in dict.fromkeys([*changes, *more]):
                 cleaned.changed[change] += 1
-                note(change, row, raw_source, raw_target)
+                note(change, f"{given.files[0]}:{block.line(row)}", raw_source, raw_target)
         pairs.append((source_text, target_text))
     foreign = cleaner.find_foreign(pairs).tolist()
     for row, (source_text, target_text), is_foreign in zip(decoded.rows, pairs, foreign, strict=True):
@@ -413,7 +420,7 @@ def clean_block(block: Block, given: Input, cleaner: Cleaner, all_dropped: bool)
         rule = cleaner.judge(source, target, source_hash, target_hash) or ("language" if is_foreign else None)
         if rule:
             cleaned.dropped[rule] += 1
-            note(rule, row, source_text, target_text)
+            note(rule, f"{given.files[0]}:{block.line(row)}", source_text, target_text)
             continue
         line = f"{source_text}\t{target_text}\n"
         lines.append(line)

@@ -4,6 +4,7 @@ The main process cuts files into raw blocks; workers decode them (`decode_block`
 """
 
 import bz2
+import csv
 import gzip
 import io
 import json
@@ -25,6 +26,8 @@ from transduce.text.grow import grow
 from transduce.text.trees import Slots, TreeError, cut_trees, parse_tree, to_sentence, to_sequence
 
 BLOCK_LINES = 4096
+NOT_UTF8 = "not UTF-8"
+MOSTLY, LEAST_QUOTED = 0.9, 10  # of rows in quotes: the share that tells, and how many, where only some need quotes
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tmx": "tmx"}
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
@@ -42,6 +45,7 @@ class Input:
     keys: tuple[str, str] = ("source", "target")
     languages: tuple[str, str] | None = None
     labelled: bool = False  # whether a tree's opening brackets have labels
+    quoted: bool = False  # whether fields of a .tsv file may stand in double quotes
     slots: Slots = "plain"  # what stands for a tree's words
     grown: tuple[int, int, int] | None = None  # for more trees: constituents and unions of each, and a seed
 
@@ -69,11 +73,13 @@ class Block:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """Something wrong at one line of one file."""
+    """Something wrong at one line of one file, the rule that would drop it, and its text as far as it can be read."""
 
     file: str
     line: int
     what: str
+    rule: str = field(default="format", compare=False)
+    text: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.what}"
@@ -326,12 +332,26 @@ def decode_block(block: Block, given: Input) -> Decoded:
                     continue
                 pair = split(line, given) if line and not line.isspace() else ("", "")  # to be dropped as empty
                 if isinstance(pair, str):
-                    result.problems.append(Problem(str(given.files[0]), block.line(row), pair))
+                    rule = "utf8" if pair.startswith(NOT_UTF8) else "format"
+                    result.problems.append(Problem(str(given.files[0]), block.line(row), pair, rule, line))
                 else:
                     result.rows.append(row)
                     result.source.append(pair[0])
                     result.target.append(pair[1])
     return result
+
+
+def looks_quoted(block: Block, given: Input) -> bool:
+    """Whether sides stand in double quotes as spreadsheets write them, with those inside doubled."""
+    decoded = decode_block(block, given)
+    rows = [
+        [side for side in (source, target.rstrip("\r")) if len(side) > 1 and side[0] == side[-1] == '"']
+        for source, target in zip(decoded.source, decoded.target, strict=True)
+    ]
+    inner = [side[1:-1] for row in rows for side in row if '"' in side[1:-1]]
+    doubled = sum('"' not in text.replace('""', "") for text in inner)
+    some = len(inner) >= LEAST_QUOTED or sum(map(bool, rows)) >= max(1, MOSTLY * len(rows))
+    return some and doubled >= MOSTLY * len(inner)
 
 
 def _decode_lines(block: Block, file: Path, side: int, result: Decoded) -> list[str | None]:
@@ -345,13 +365,19 @@ def _decode_lines(block: Block, file: Path, side: int, result: Decoded) -> list[
                 lines.append(line.decode())
             except UnicodeDecodeError as error:
                 lines.append(None)
-                what = f"not UTF-8 (byte 0x{line[error.start]:02X} at place {error.start + 1})"
-                result.problems.append(Problem(str(file), block.line(row), what))
+                what = f"{NOT_UTF8} (byte 0x{line[error.start]:02X} at place {error.start + 1})"
+                text = line.decode(errors="replace")
+                result.problems.append(Problem(str(file), block.line(row), what, "utf8", text))
         return lines
 
 
 def _split_tsv(line: str, given: Input) -> tuple[str, str] | str:
     cells = line.split("\t")
+    if given.quoted:
+        try:
+            cells = next(csv.reader([line.rstrip("\r")], "excel-tab", strict=True))
+        except csv.Error as error:
+            return f"its double quotes cannot be read ({error})"
     if len(cells) < max(given.columns):
         return f"has {len(cells)} columns, wanted at least {max(given.columns)} (--columns says which two are used)"
     return cells[given.columns[0] - 1], cells[given.columns[1] - 1]
@@ -379,13 +405,19 @@ def _split_json(line: str, given: Input) -> tuple[str, str] | str:
         return f"not JSON that can be read ({error})"
     values: list[str] = []
     for key in given.keys:
-        value = record
+        value: Any = record
+        is_there = True
         for step in key.split("."):
-            value = value.get(step) if isinstance(value, dict) else None
-        if not isinstance(value, str):
+            is_there = isinstance(value, dict) and step in value
+            value = value[step] if is_there else None
+        if not is_there:
             found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
             return f"has no text under the key {key!r} (found: {found}; --keys says which two are used)"
+        if not isinstance(value, str):
+            inside = f", and {key}.{next(iter(value))} looks inside" if isinstance(value, dict) and value else ""
+            kind = "null" if value is None else f"of the type {type(value).__name__}"
+            return f"has no text under the key {key!r} (its value is {kind}; --keys says which two are used{inside})"
         if not value.isascii() and (lone := _LONE_SURROGATE.search(value)):
-            return f"not UTF-8 (half a character, \\u{ord(lone[0]):04x}, under the key {key!r})"
+            return f"{NOT_UTF8} (half a character, \\u{ord(lone[0]):04x}, under the key {key!r})"
         values.append(value)
     return values[0], values[1]

@@ -79,6 +79,8 @@ class PrepareConfig(Settings):
     """a corpus that comes with transduce, instead of files"""
     columns: tuple[int, ...] = (1, 2)
     """columns of source and target in .tsv files, counted from 1"""
+    quoted: bool = False
+    """read fields of .tsv files in double quotes, with those inside doubled, as spreadsheets write them"""
     keys: tuple[str, ...] = ("source", "target")
     """keys of source and target in .jsonl files; translation.en looks inside"""
     languages: tuple[str, ...] = ()
@@ -89,7 +91,8 @@ class PrepareConfig(Settings):
     workers: int | None = None
     """processes that clean and encode; off: one for each core"""
     save_dropped: bool = False
-    """also write every dropped pair, with the rule that dropped it, to dropped.tsv.gz"""
+    """also write every dropped pair, with the rule that dropped it, to dropped.tsv.gz in the folder of the data set's
+    parts; its path is printed"""
     subwords: SubwordsConfig = field(default_factory=SubwordsConfig)
     clean: CleanConfig = field(default_factory=CleanConfig)
     vary: VaryConfig = field(default_factory=VaryConfig)
@@ -187,6 +190,10 @@ class Inputs:
             del settings["subwords"]["extend"]
         if not config.vary.any():
             del settings["vary"]
+        if not config.quoted:
+            del settings["quoted"]
+        if config.clean.format == "error":
+            del settings["clean"]["format"]
         if (reused := settings["subwords"].pop("reuse")) is not None:
             paths = find_subwords(Path(reused))
             contents["subwords"] = [[describe_file(path)["sha256"] for path in paths.values()]]
@@ -240,6 +247,7 @@ def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:
                 format=find_format(path),
                 weight=next(weights, 1.0),
                 columns=(config.columns[0], config.columns[1]),
+                quoted=config.quoted,
                 keys=(config.keys[0], config.keys[1]),
                 languages=(config.languages[0], config.languages[1]) if config.languages else None,
             )

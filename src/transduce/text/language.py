@@ -1,71 +1,134 @@
 """Tells a line in another language by its letters: their sequences are rare on this side of the corpus.
 
-No model of languages is needed, only the corpus itself: how frequent each sequence of three bytes is on one side, and
-how far lines of a length usually are from the mean. Frequencies, not conditional probabilities, so that a corpus that
+No model of languages is needed, only the corpus itself: how frequent each sequence of three bytes is on either side,
+and how far lines of a length usually are from the mean. A line whose sequences are those of the other side stands on
+the wrong side, and a pair of such lines is swapped. Frequencies, not conditional probabilities, so that a corpus that
 has some lines in other languages does not come to take them for its own.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 SEQUENCES = 18  # bits of the table's index: eight, five and five of three bytes
 LEAST_LINES = 1000  # from fewer lines nothing is learned
 LEAST_SPREAD = 0.2  # of a corpus of templates, so that the few other lines in it are not taken for foreign
-LENGTHS = range(4, 10)  # lines are compared with lines of 16 to 31 bytes, 32 to 63, …, 512 and more
+LENGTHS = range(3, 10)  # lines are compared with lines of 8 to 15 bytes, 16 to 31, …, 512 and more
+UNKNOWN = 4  # from this length on a line tells whether it is in a language that neither side knows
+MARKS = ".,;:!?()[]\"'«»„“”‘’…"
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What the means over lines usually are, and their spread, by the lines' length."""
+
+    middle: np.ndarray
+    spread: np.ndarray
+
+    @classmethod
+    def learn(cls, means: np.ndarray, lengths: np.ndarray) -> "Usual":
+        """The medians by length, and the median deviations from them."""
+        middle, spread = [], []
+        for length in LENGTHS:
+            here = lengths >= length if length == LENGTHS[-1] else lengths == length
+            some = means[here] if here.sum() >= 50 else means
+            middle.append(np.median(some))
+            # The median deviation, scaled to be the standard deviation of a normal distribution.
+            spread.append(max(LEAST_SPREAD, 1.4826 * float(np.median(np.abs(some - middle[-1])))))
+        return cls(np.array(middle), np.array(spread))
+
+    def deviations(self, means: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """How many deviations means are from what is usual; for lines too short to tell it is no number."""
+        places = np.clip(lengths, LENGTHS[0], LENGTHS[-1]) - LENGTHS[0]
+        return np.where(lengths < LENGTHS[0], np.nan, (means - self.middle[places]) / self.spread[places])
 
 
 @dataclass(frozen=True)
 class Language:
-    """One side of a corpus: the logarithms of sequences' frequencies, a line's usual mean and spread by length."""
+    """One side of a corpus: the logarithms of sequences' frequencies, and by how much they exceed the other side's."""
 
     frequencies: np.ndarray
-    usual: np.ndarray
-    spread: np.ndarray
+    contrast: np.ndarray
+    usual: Usual
+    usual_contrast: Usual
+
+
+class Measured(NamedTuple):
+    """How usual lines are, in deviations: about 0 for what is usual, -5 and less for what is not."""
+
+    own: np.ndarray  # by the frequencies on their own side
+    unlike: np.ndarray  # by the contrast with the other side
+    beyond: np.ndarray  # how much more of their own side's they have than lines of the other side
+
+    def is_other(self, limit: float) -> np.ndarray:
+        """Which lines are nearer to those of the other side, and not far from them."""
+        return (self.unlike < 0) & (self.beyond < np.minimum(limit / 2, -self.unlike))
+
+
+@dataclass(frozen=True)
+class Languages:
+    """What is usual on the two sides of a corpus."""
+
+    sides: tuple[Language, Language]
 
     @classmethod
-    def learn(cls, lines: Sequence[str]) -> "Language | None":
-        """Learn from some lines of the corpus, or not at all from too few."""
-        lines = [line for line in lines if line]
-        if len(lines) < LEAST_LINES:
+    def learn(cls, source: Sequence[str], target: Sequence[str]) -> "Languages | None":
+        """Learn from some lines of each side of the corpus, or not at all from too few."""
+        lines = [[line for line in some if line] for some in (source, target)]
+        if min(map(len, lines)) < LEAST_LINES:
             return None
-        counts = np.zeros(1 << SEQUENCES, np.int64)
-        for some in _cut(lines):
-            sequences, _, ends = _find_sequences(some)
-            # What reaches from one line into the next is counted as 0, three zero bytes, which no text has.
-            sequences[ends[:-1]] = sequences[ends[:-1] + 1] = 0
-            counts += np.bincount(sequences, minlength=len(counts))
-        counts[0] = 0
-        frequencies = np.log((counts + 0.5) / (counts.sum() + 0.5 * len(counts))).astype(np.float32)
-        means, lengths = _mean_frequencies(frequencies, lines)
-        usual, spread = [], []
-        for length in LENGTHS:
-            here = lengths >= length if length == LENGTHS[-1] else lengths == length
-            some = means[here] if here.sum() >= 50 else means
-            usual.append(np.median(some))
-            # The median deviation, scaled to be the standard deviation of a normal distribution.
-            spread.append(max(LEAST_SPREAD, 1.4826 * float(np.median(np.abs(some - usual[-1])))))
-        return cls(frequencies, np.array(usual), np.array(spread))
+        tables = [_count_frequencies(some) for some in lines]
+        sides: list[Language] = []
+        for own, other, some in zip(tables, tables[::-1], lines):
+            contrast = own - other
+            means, contrasts, lengths = _find_means(some, own, contrast)
+            sides.append(Language(own, contrast, Usual.learn(means, lengths), Usual.learn(contrasts, lengths)))
+        return cls((sides[0], sides[1]))
 
-    def measure(self, lines: Sequence[str]) -> np.ndarray:
-        """How usual lines are, in deviations from the mean: about 0 in this language, -5 and less in others.
+    def measure(self, side: int, lines: Sequence[str]) -> Measured:
+        """Measure lines that stand on one side of the corpus."""
+        own, other = self.sides[side], self.sides[1 - side]
+        means, contrasts, lengths = _find_means(lines, own.frequencies, own.contrast)
+        return Measured(
+            np.where(lengths < UNKNOWN, np.nan, own.usual.deviations(means, lengths)),
+            own.usual_contrast.deviations(contrasts, lengths),
+            -other.usual_contrast.deviations(-contrasts, lengths),
+        )
 
-        For lines too short to tell it is no number.
-        """
-        means, lengths = _mean_frequencies(self.frequencies, lines)
-        places = np.clip(lengths, LENGTHS[0], LENGTHS[-1]) - LENGTHS[0]
-        return np.where(lengths < LENGTHS[0], np.nan, (means - self.usual[places]) / self.spread[places])
+    def find_foreign(self, pairs: Sequence[tuple[str, str]], limit: float) -> np.ndarray:
+        """Which pairs have a side in another language than that side of the corpus, or both sides swapped."""
+        if not pairs:
+            return np.zeros(0, bool)
+        source, target = (self.measure(side, [pair[side] for pair in pairs]) for side in (0, 1))
+        # Names and code are unusual on both sides; so one must be far more so than the other.
+        foreign = (np.minimum(source.own, target.own) < 1 - limit) & (np.abs(source.own - target.own) > limit)
+        foreign |= source.is_other(limit) & target.is_other(limit) & (source.unlike + target.unlike < -limit)
+        for side, measured in enumerate((source, target)):
+            found = np.flatnonzero(~foreign & (measured.unlike < 1 - limit) & measured.is_other(limit))
+            # Names, code and quotations may be in the other language, and then they stand on both sides.
+            rest = [_drop_shared(pairs[row][side], pairs[row][1 - side]) for row in found.tolist()]
+            again = self.measure(side, rest)
+            foreign[found] = (again.unlike < 1 - limit) & again.is_other(limit)
+        return foreign
 
 
-def find_foreign(
-    source: Language | None, target: Language | None, lines: Sequence[tuple[str, str]], limit: float
-) -> np.ndarray:
-    """Which pairs have one side that is unusual by far more than the other; names and code are unusual on both."""
-    if source is None or target is None or not lines:
-        return np.zeros(len(lines), bool)
-    measured = source.measure([line for line, _ in lines]), target.measure([line for _, line in lines])
-    return (np.minimum(*measured) < 1 - limit) & (np.abs(measured[0] - measured[1]) > limit)
+def _drop_shared(line: str, other: str) -> str:
+    """The words of a line that do not stand in the other one."""
+    shared = {word.strip(MARKS) for word in other.lower().split()}
+    return " ".join(word for word in line.split() if word.lower().strip(MARKS) not in shared)
+
+
+def _count_frequencies(lines: Sequence[str]) -> np.ndarray:
+    counts = np.zeros(1 << SEQUENCES, np.int64)
+    for some in _cut(lines):
+        sequences, _, ends = _find_sequences(some)
+        # What reaches from one line into the next is counted as 0, three zero bytes, which no text has.
+        sequences[ends[:-1]] = sequences[ends[:-1] + 1] = 0
+        counts += np.bincount(sequences, minlength=len(counts))
+    counts[0] = 0
+    return np.log((counts + 0.5) / (counts.sum() + 0.5 * len(counts))).astype(np.float32)
 
 
 def _cut(lines: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -84,14 +147,16 @@ def _find_sequences(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.nd
     return sequences, np.concatenate([[0], ends[:-1] + 2]), ends
 
 
-def _mean_frequencies(frequencies: np.ndarray, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The mean over each line, which its neighbours have no part in, and its length as a power of two."""
-    means, lengths = [np.empty(0)], [np.empty(0, np.int64)]
+def _find_means(lines: Sequence[str], *tables: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The mean of each table over each line, which its neighbours have no part in, and its length as a power of two."""
+    means = [[np.empty(0)] for _ in tables]
+    lengths = [np.empty(0, np.int64)]
     for some in _cut(lines):
         sequences, starts, ends = _find_sequences(some)
-        values = frequencies[sequences]
-        values[ends[:-1]] = values[ends[:-1] + 1] = 0
-        sums = np.add.reduceat(np.append(values, np.float32(0)), starts, dtype=np.float64)
-        means.append(sums / np.maximum(1, ends - starts))
-        lengths.append(np.log2(np.maximum(1, ends - starts)).astype(np.int64))
-    return np.concatenate(means), np.concatenate(lengths)
+        counts = np.maximum(1, ends - starts)
+        for table, found in zip(tables, means):
+            values = table[sequences]
+            values[ends[:-1]] = values[ends[:-1] + 1] = 0
+            found.append(np.add.reduceat(np.append(values, np.float32(0)), starts, dtype=np.float64) / counts)
+        lengths.append(np.log2(counts).astype(np.int64))
+    return *(np.concatenate(found) for found in means), np.concatenate(lengths)

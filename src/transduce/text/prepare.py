@@ -17,11 +17,11 @@ from transduce.errors import DataError
 from transduce.progress import show_progress
 from transduce.strict import literal, to_dict
 from transduce.text import shards
-from transduce.text.clean import CleanConfig, Example, HeldOut, Languages
-from transduce.text.corpus import Block, Input, Problem, read_blocks, read_sample
+from transduce.text.clean import RULES, CleanConfig, Example, HeldOut
+from transduce.text.corpus import Block, Input, Problem, looks_quoted, read_blocks, read_sample
 from transduce.text.extend import count_words, extend
 from transduce.text.inputs import Inputs, PrepareConfig, find_inputs, name_watched
-from transduce.text.language import Language
+from transduce.text.language import Languages
 from transduce.text.parallel import parallel_map, usable_cores
 from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
@@ -32,6 +32,7 @@ from transduce.text.trees import choose_symbols
 from transduce.text.vary import Varier
 
 MOST_PROBLEMS = 20
+DROPPED = "dropped.tsv.gz"
 LONG_LEARNING = 100_000  # pairs
 LANGUAGE_SAMPLE = 16, 16_384  # blocks, and lines out of them, from which is learned what is usual on each side
 
@@ -105,38 +106,46 @@ class _Preparation:
         self.workers = config.workers or usable_cores()
         self.vary = Varier(config.vary, config.seed)
         self.report = Report.begin(inputs.train, config.seed)
-        self.dropped = _open_dropped(folder / "dropped.tsv.gz") if config.save_dropped else None
+        self.dropped = _open_dropped(folder / DROPPED) if config.save_dropped else None
 
     def run(self) -> dict[str, Any]:
         config, inputs = self.config, self.inputs
         with self.dropped or nullcontext():
             held_out = HeldOut()
-            quiet = Report.begin(inputs.dev + inputs.test + inputs.watch, config.seed)
-            dev = self.clean("reading dev", inputs.dev, _only_normalise(config.clean), held_out, quiet)
-            test = self.clean("reading test", inputs.test, _only_normalise(config.clean), held_out, quiet)
+            dev, test = self.read_held("dev", inputs.dev), self.read_held("test", inputs.test)
             watched = {
-                f"{WATCH}{name}": self.clean(
-                    f"reading {WATCH}{name}", (given,), _only_normalise(config.clean), held_out, quiet
-                )
+                f"{WATCH}{name}": self.read_held(f"{WATCH}{name}", (given,))
                 for name, given in zip(name_watched(inputs.watch), inputs.watch)
             }
             for spool in (dev, test, *watched.values()):
                 held_out.add_rows(spool.rows)
             train = self.clean("cleaning", inputs.train, config.clean, held_out, self.report)
             selection = select(train.rows, config.clean, config.dev_split or 0, config.seed)
-            self.check_enough(selection, dev, *watched.values())
+            self.check_enough(selection)
             models = self.learn_subwords(train, selection.verdicts)
             manifest = self.encode(train, {"dev": dev, **watched}, selection, models)
         self.report.finish(selection, manifest["splits"])
         disk.write_json(self.folder / "report.json", self.report.to_dict())
         extra = {"report.json", *manifest["subwords"].values()}
         if self.dropped:
-            disk.sync_file(self.folder / "dropped.tsv.gz")
-            extra.add("dropped.tsv.gz")
+            disk.sync_file(self.folder / DROPPED)
+            extra.add(DROPPED)
         for spool in (train, dev, test, *watched.values()):
             spool.path.unlink(missing_ok=True)
         manifest["files"] = {name: disk.describe_file(self.folder / name) for name in sorted(extra)}
         return manifest
+
+    def read_held(self, name: str, inputs: tuple[Input, ...]) -> Spool:
+        """The pairs of a dev, test or watched set; what cannot be used of it is said here, and in no report."""
+        report = Report.begin(inputs, self.config.seed)
+        spool = self.clean(f"reading {name}", inputs, _only_normalise(self.config.clean), HeldOut(), report)
+        if inputs and not len(spool.rows) and name != "test":
+            raise DataError(f"{inputs[0].files[0]}: no pair of the {name} set has text on both sides")
+        for number, entry in enumerate(report.inputs):
+            for rule, count in entry.dropped.items():
+                lost = f"{count:,} of {entry.read:,} pairs of the {name} set are dropped"
+                _say(f"{entry.name}: {lost} by {rule} ({RULES[rule]}), first {report.first[number, rule]}")
+        return spool
 
     def clean(
         self, name: str, inputs: tuple[Input, ...], config: CleanConfig, held_out: HeldOut, report: Report
@@ -153,11 +162,13 @@ class _Preparation:
         def blocks() -> Iterator[Block]:
             for number, given in enumerate(inputs):
                 for block in read_blocks(number, given):
+                    if given.format == "tsv" and block.first_line == 1 and not given.quoted:
+                        _note_quotes(block, given)
                     positions[number] = block.position
                     yield block
 
         total = sum(given.size for given in inputs)
-        languages = _learn_languages(inputs) if config.language else (None, None)
+        languages = Languages.learn(*read_sample(inputs, *LANGUAGE_SAMPLE)) if config.language else None
         arguments = (inputs, config, held_out, languages, self.dropped is not None)
         with (
             spool.path.open("wb") as file,
@@ -178,10 +189,7 @@ class _Preparation:
         spool.rows = np.concatenate(rows)
         return spool
 
-    def check_enough(self, selection: Selection, *held: Spool) -> None:
-        for spool in held:
-            if spool.inputs and not len(spool.rows):
-                raise DataError(f"{spool.inputs[0].files[0]}: no pair of the dev set has text on both sides")
+    def check_enough(self, selection: Selection) -> None:
         if (selection.verdicts == KEPT).any():
             return
         if clean := int((selection.verdicts == DEV).sum()):
@@ -333,18 +341,17 @@ class _Preparation:
                 self.dropped.writelines(f"{rule}\t{e.where}\t{e.source}\t{e.target}\n" for e in examples[rule])
 
 
+def _note_quotes(block: Block, given: Input) -> None:
+    if looks_quoted(block, given):
+        _say(f"{given.files[0]}: has fields in double quotes, which stay in the text; to read them: --quoted")
+
+
 def _only_normalise(config: CleanConfig) -> CleanConfig:
     """The settings for a dev or test set, which is taken as it is: only pairs that lack a side are dropped."""
     return replace(
         config, damaged=False, long=None, letters=None, repeated=None, copied=None, leak="off", language=None,
         script=False, ratio=None, duplicate=False, near_duplicate=False, tokens=None,
     )  # fmt: skip
-
-
-def _learn_languages(inputs: tuple[Input, ...]) -> Languages:
-    """What is usual on each side, from a sample of the corpus."""
-    source, target = read_sample(inputs, *LANGUAGE_SAMPLE)
-    return Language.learn(source), Language.learn(target)
 
 
 def _learn(lines: Iterator[str], config: SubwordsConfig) -> bytes:
@@ -380,6 +387,8 @@ def _raise_problems(problems: list[Problem]) -> None:
     lines = [str(problem) for problem in sorted(problems)[:MOST_PROBLEMS]]
     if len(problems) >= MOST_PROBLEMS:
         lines.append("… and perhaps more: reading stopped here")
-    if any("not UTF-8" in line for line in lines):
+    if any(problem.rule == "utf8" for problem in problems):
         lines.append("convert the file (iconv -f LATIN1 -t UTF-8), or drop such pairs with --clean.utf8 drop")
+    if any(problem.rule == "format" for problem in problems):
+        lines.append("mend the file, or drop such rows with --clean.format drop")
     raise DataError("\n".join(lines))

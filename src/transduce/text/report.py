@@ -40,6 +40,8 @@ class Report:
     usual: dict[str, Any] = field(default_factory=dict)
     splits: dict[str, dict[str, int]] = field(default_factory=dict)
     met: Counter[str] = field(default_factory=Counter)
+    first: dict[tuple[int, str], str] = field(default_factory=dict)
+    """where an input's first pair stood that a rule dropped or changed"""
     varied: Counter[str] = field(default_factory=Counter)
 
     @classmethod
@@ -67,6 +69,7 @@ class Report:
     def _add(self, block: Judged) -> None:
         self.inputs[block.input].dropped.update(block.dropped)
         for name, examples in block.examples.items():
+            self.first.setdefault((block.input, name), examples[0].where)
             for example in examples:
                 self.met[name] += 1
                 chosen = self.examples.setdefault(name, [])

@@ -8,8 +8,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from transduce.text.clean import ROW, CleanConfig, Cleaned, Cleaner, Example, HeldOut, Judged, Languages, clean_block
+from transduce.text.clean import ROW, CleanConfig, Cleaned, Cleaner, Example, HeldOut, Judged, clean_block
 from transduce.text.corpus import Block, Input
+from transduce.text.language import Languages
 from transduce.text.select import CODES, DEV, KEPT
 from transduce.text.shards import SIDES, Side
 from transduce.text.subwords import Subwords
@@ -101,7 +102,7 @@ class CleanTask:
         inputs: tuple[Input, ...],
         config: CleanConfig,
         held_out: HeldOut,
-        languages: Languages,
+        languages: Languages | None,
         all_dropped: bool,
     ):
         self.inputs, self.cleaner, self.all_dropped = inputs, Cleaner(config, held_out, languages), all_dropped

@@ -39,7 +39,7 @@ class SubwordsConfig(Settings):
     section: ClassVar[str] = "subwords"
 
     size: int = field(default=37_000, metadata={"flag": "--subwords"})
-    """number of subwords (the paper: 37,000 for both languages together)"""
+    """number of subwords, as in the paper: 37,000 for both languages together, and by default 16,000 for parsing"""
     kind: Literal["bpe", "unigram"] = "bpe"
     """byte-pair encoding, or a unigram language model"""
     joint: bool = True
