@@ -34,7 +34,7 @@ class Task:
     source: Int[np.ndarray, " source"]
     prefix: Sequence[int] = ()
     phrases: Sequence[Sequence[int]] = ()
-    """tokens that the translation must contain, each in this order"""
+    """tokens that the translation must contain, each in this order and as whole words"""
     forbidden: Sequence[str] = ()
     """words and phrases it must not contain"""
     max_tokens: int | None = None
@@ -61,7 +61,7 @@ def search(
         raise ConfigError(
             "search.sample = true draws at random, and phrases that must be said are searched for; use one"
         )
-    spellings = Spellings(pieces if any(task.forbidden for task in tasks) else ())
+    spellings = Spellings(pieces if any(task.forbidden or task.phrases for task in tasks) else ())
     brackets = find_brackets(tuple(pieces)) if any(task.words is not None for task in tasks) else None
     for number, (task, limit) in enumerate(zip(tasks, limits), 1):
         check_room(task, limit, brackets, f"sentence {number:,}")
@@ -225,7 +225,7 @@ class _Room:
             self.trees.begin(free, [task.words or [] for _, task, _ in joining], [limit for _, _, limit in joining])
         for slot, (number, task, _) in zip(free, joining):
             rules = make_rules(self.config, task.prefix, task.forbidden, self.spellings) if self.ruled else []
-            phrases = Phrases(task.phrases) if task.phrases else None
+            phrases = Phrases(task.phrases, self.spellings) if task.phrases else None
             key = make_key(np.asarray(task.source), self.config.sample_seed) if self.config.sample else b""
             self.slots[slot] = _Sentence(number, task, rules, phrases, key, [[] for _ in range(self.beam)])
 
