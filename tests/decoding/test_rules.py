@@ -13,7 +13,7 @@ from toys import Said, Tell, Toy, assert_alike, assert_same, log_probability, lo
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
 
 from transduce.config import SearchConfig
-from transduce.decoding.rules import Forbidden, NoRepeat, Spellings, penalise_repetition
+from transduce.decoding.rules import Forbidden, NoRepeat, Spellings, make_rules, penalise_repetition
 from transduce.decoding.search import Task, search_all
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN, Subwords, SubwordsConfig, learn
 
@@ -405,6 +405,23 @@ def test_letters_spelled_in_bytes_are_letters(pieces: list[str]):
         logits.zero_()
         Forbidden(["cat"], Spellings(pieces)).forbid(logits, np.array([[*in_bytes(letter, pieces), c, a]]))
         assert bool(logits[0, t].isinf()) == apart, letter
+
+
+@pytest.mark.parametrize("phrase", ["CAT", "cat", "The Cat", "GRÖSSE", "größe"])
+def test_capitals_and_small_letters_may_be_the_same(phrase: str):
+    spelled = ["", "", "", "", "▁the", "▁The", "▁cat", "▁C", "AT", "at", "▁größe", "▁GRÖ", "SSE", "ße", "s"]
+    (rule,) = make_rules(SearchConfig(), [], [phrase], Spellings(spelled), in_any_case=True)
+
+    def may(said: list[int], token: int) -> bool:
+        logits = torch.zeros(1, len(spelled))
+        rule.forbid(logits, np.array([said], np.int64).reshape(1, -1))
+        return not logits[0, token].isinf()
+
+    splits = {"the cat": [4, 6], "The CAT": [5, 7, 8], "The Cat": [5, 7, 9], "größe": [10], "GRÖSSE": [11, 12]}
+    splits |= {"Größe": [11, 13], "mat": [9]}
+    for text, tokens in splits.items():
+        allowed = all(may(tokens[:place], token) for place, token in enumerate(tokens))
+        assert allowed == (phrase.casefold() not in text.casefold()), text
 
 
 @given(

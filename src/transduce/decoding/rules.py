@@ -80,14 +80,20 @@ class NoRepeat:
 class Spellings:
     """The target's subwords as UTF-8, as which those that are single bytes can be read too."""
 
-    def __init__(self, pieces: Sequence[str]):
-        self.texts = [_spell(piece) for piece in pieces]
+    def __init__(self, pieces: Sequence[str], *, fold: bool = False):
+        self.pieces = pieces
+        self.texts = [_fold(_spell(piece)) if fold else _spell(piece) for piece in pieces]
         for token in {PAD, BEGIN, END} & set(range(len(pieces))):
             self.texts[token] = b""
         if len(pieces) > UNKNOWN:
             self.texts[UNKNOWN] = " ⁇ ".encode()
         self.phrases: dict[str, _Phrase] = {}
         self._apart: dict[tuple[str, bytes], np.ndarray] = {}
+
+    @cached_property
+    def folded(self) -> "Spellings":
+        """The same where capitals and small letters are the same."""
+        return Spellings(self.pieces, fold=True)
 
     @cached_property
     def order(self) -> list[int]:
@@ -197,6 +203,10 @@ def _spell(piece: str) -> bytes:
     return bytes.fromhex(byte[1]) if byte else piece.replace(SPACE, " ").encode()
 
 
+def _fold(text: bytes) -> bytes:
+    return text.decode(errors="surrogateescape").casefold().encode(errors="surrogateescape")
+
+
 def _read(text: bytes) -> str:
     return text.decode(errors="replace")
 
@@ -216,14 +226,21 @@ def penalise_repetition(
 
 
 def make_rules(
-    config: SearchConfig, prefix: Sequence[int], forbidden: Sequence[str], spellings: Spellings
+    config: SearchConfig,
+    prefix: Sequence[int],
+    forbidden: Sequence[str],
+    spellings: Spellings,
+    *,
+    in_any_case: bool = False,
 ) -> list[Rule]:
-    """The rules for one sentence."""
+    """The rules for one sentence; phrases may be forbidden in capitals and small letters alike."""
     rules: list[Rule] = []
     if config.min_tokens:
         rules.append(AtLeast(config.min_tokens))
     if config.no_repeat:
         rules.append(NoRepeat(config.no_repeat))
-    if forbidden:
+    if forbidden and in_any_case:
+        rules.append(Forbidden([phrase.casefold() for phrase in forbidden], spellings.folded))
+    elif forbidden:
         rules.append(Forbidden(forbidden, spellings))
     return [Prefix(prefix, rules)] if prefix else rules
