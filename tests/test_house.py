@@ -75,6 +75,7 @@ def test_the_public_names_are_there_and_no_others() -> None:
         assert getattr(transduce, name) is not None
     listed = {name for names in transduce._HOMES.values() for name in names}
     assert listed | {"__version__"} == set(transduce.__all__)
+    assert set(transduce.__all__) <= set(dir(transduce))  # though none may be imported yet
     with pytest.raises(AttributeError, match="Transducer"):
         _ = transduce.Transducer  # pyright: ignore[reportAttributeAccessIssue]
 

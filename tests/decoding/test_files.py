@@ -28,6 +28,7 @@ from transduce.decoding.files import Lines, Output, as_json, read_ahead, read_re
 from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
+from transduce.text.corpus import open_bytes
 
 ODD = [
     "",
@@ -91,6 +92,7 @@ def test_as_many_lines_come_out_as_go_in_and_each_is_its_own(
     path = tmp_path / "in.txt"
     text = "\n".join(lines) + ("\n" if closed and lines else "")
     path.write_bytes(text.encode())
+    lines = [line.removeprefix("\ufeff" if number == 0 else "") for number, line in enumerate(lines)]
     lines = lines if closed or (lines and lines[-1]) else lines[:-1]
     found = translate(tiny, path)
     assert found == b"".join(f"{each.text}\n".encode() for each in translator.translate(lines))
@@ -570,6 +572,38 @@ def test_a_full_disk_loses_nothing(tiny: Path, source: Path, forks: Forks, tmp_p
         assert out.read_bytes() == expected
         out.unlink()
         assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2", ".zst", ".GZ"])
+def test_a_file_is_packed_as_its_name_says(tiny: Path, source: Path, tmp_path: Path, ending: str):
+    """By the same names as when it is read, and to the same bytes each time."""
+    out = tmp_path / f"out.txt{ending}"
+    found: list[bytes] = []
+    for _ in range(2):
+        assert run_job(tiny, "--input", str(source), "--out", str(out), source=source) == 0
+        found.append(out.read_bytes())
+        stream, raw = open_bytes(out)
+        with closing(raw), closing(stream):
+            assert stream.read() == translate(tiny, source)
+        out.unlink()
+    assert found[0] == found[1] != translate(tiny, source)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_a_disk_too_full_to_pack_loses_nothing(tiny: Path, source: Path, forks: Forks, tmp_path: Path):
+    out = tmp_path / "out.txt.gz"
+    flags = [str(tiny), "--input", str(source), "--out", str(out)]
+    fail = "def fail(*_): raise OSError(28, 'No space left on device')\non_call(files, 'write_packed', 1, fail)"
+    ended = forks.run(fail, *flags)
+    assert (ended.code, ended.err) == (
+        1,
+        f"error: {out}.partial.whole: cannot be written (No space left on device); what is translated is kept: "
+        "make room, and the same command goes on\n",
+    )
+    again = forks.run("", *flags)
+    assert again.code == 0
+    assert "lines are there from before; going on" in again.err
+    assert gzip.decompress(out.read_bytes()) == translate(tiny, source)
 
 
 def test_ctrl_c_loses_nothing(tiny: Path, source: Path, forks: Forks, tmp_path: Path):

@@ -1,5 +1,6 @@
 """Phrases that must be said are said, whatever the beam and the other rules, and the best way where there is room."""
 
+import re
 from collections.abc import Sequence
 from itertools import product
 
@@ -22,6 +23,7 @@ from toys import (
 
 from transduce.config import SearchConfig
 from transduce.decoding.phrases import Phrases
+from transduce.decoding.rules import Spellings
 from transduce.decoding.search import Task, search_all
 from transduce.text.subwords import BEGIN, END, PAD
 
@@ -38,26 +40,85 @@ def total(phrases: Sequence[Sequence[int]]) -> int:
 # What counts as said
 
 
+# Few, so that words go on with one another in all ways; the bytes make é, À, Ó and –, of which – is no letter.
+PIECES = [
+    *("<pad>", "<unk>", "<s>", "</s>", "▁a", "▁b", "a", "b", "▁", "!", "▁a!", "ab"),
+    *("<0xC3>", "<0xA9>", "<0xE2>", "<0x80>", "<0x93>", "▁猫", "猫"),
+]
+spelled_texts = st.lists(st.integers(4, len(PIECES) - 1), max_size=9)
+spelled_phrase = st.builds(
+    lambda first, rest: [first, *rest],
+    st.sampled_from([PIECES.index(piece) for piece in ("▁a", "▁b", "▁a!", "▁", "▁猫")]),
+    st.lists(st.sampled_from([PIECES.index(piece) for piece in ("▁a", "▁b", "a", "b", "!", "ab", "猫")]), max_size=3),
+)
+
+
+def spell(tokens: Sequence[int]) -> str:
+    """What stands in subwords; where bytes are no character there are signs that are no letters."""
+    pieces = [PIECES[token] for token in tokens]
+    texts = [bytes.fromhex(piece[3:5]) if piece.startswith("<0x") else piece.encode() for piece in pieces]
+    return b"".join(texts).decode(errors="replace").replace("▁", " ")
+
+
+def says(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
+    """Whether a phrase's tokens stand somewhere and are no part of a longer word."""
+    places = [place for place, run in enumerate(runs(tokens, len(phrase))) if run == tuple(phrase)]
+    around = [spell(phrase)[-1] + spell(tokens[place + len(phrase) :])[:1] for place in places]
+    return any(not re.fullmatch("[abÀÓé]{2}", pair) for pair in around)
+
+
 @given(phrases=some_phrases, said=st.lists(st.integers(4, 7), max_size=9))
 @settings(max_examples=200, deadline=None)
 def test_how_much_is_said_and_what_is_wanted(phrases: list[list[int]], said: list[int]):
-    known = Phrases(phrases)
+    """Where no subwords are known a phrase is its tokens."""
+    known = Phrases(phrases, Spellings(()))
     missing = {tuple(phrase) for phrase in phrases if not contains(said, phrase)}
     begun = {
         phrase: max(many for many in range(len(phrase)) if many == 0 or tuple(said[-many:]) == phrase[:many])
         for phrase in missing
     }
+    # What one that is completed completes with it is counted.
+    others = [
+        [other for other in missing if not contains([*said, *phrase[begun[phrase] :]], other)] for phrase in missing
+    ]
+    needed = [len(phrase) - begun[phrase] + total(left) for phrase, left in zip(missing, others) if begun[phrase]]
     text = "".join(map(chr, said))
-    counted = total(phrases) - sum(map(len, missing)) + max(begun.values(), default=0)
+    counted = total(phrases) - min([total(list(missing)), *needed])
     assert known.said(text) == counted
     assert known.wanted(text) == {phrase[place] for phrase in missing for place in (0, begun[phrase])}
     if missing:  # there is always a token that brings it nearer
         assert max(known.said(text + chr(token)) for token in known.wanted(text)) > counted
 
 
+@given(phrases=st.lists(spelled_phrase, min_size=1, max_size=3), said=spelled_texts)
+@settings(max_examples=600, deadline=None)
+def test_what_goes_on_with_the_last_word_of_a_phrase_takes_it_back(phrases: list[list[int]], said: list[int]):
+    known = Phrases(phrases, Spellings(PIECES))
+    text = "".join(map(chr, said))
+    missing = [phrase for phrase in phrases if not says(said, phrase)]
+    assert {tuple(map(ord, phrase)) for phrase in known.missing(text)} == set(map(tuple, missing))
+    counted = known.said(text)
+    assert 0 <= counted <= total(phrases)
+    assert (counted == total(phrases)) == (not missing)
+    assert counted >= total(phrases) - total(missing)
+    if missing:  # there is always a token that brings it nearer
+        assert max(known.said(text + chr(token)) for token in known.wanted(text)) > counted
+    shares = np.zeros(len(PIECES))
+    apart = known.apart(text, shares, len(PIECES)).tolist()
+    joining = {
+        token
+        for token in range(4, len(PIECES))
+        if any(says(said, phrase) and not says([*said, token], phrase) for phrase in phrases)
+    }
+    # Of subwords that would take one back, none; where there are such, all others.
+    assert not joining & set(apart)
+    if joining:
+        assert {END, *range(4, len(PIECES))} - joining <= set(apart)
+
+
 def test_the_beam_is_shared_by_how_much_is_said():
     """The best of those that have said the most, then of those that have said less, and so on in turns."""
-    known = Phrases([[4, 5]])
+    known = Phrases([[4, 5]], Spellings(()))
     lines = [[6], [7], [4], [4, 5]]
     scores = np.array([-1.0, -2.0, -30.0, -40.0])
     shares = np.full((4, 8), -np.inf)
@@ -72,7 +133,7 @@ def test_the_beam_is_shared_by_how_much_is_said():
 
 
 def test_an_end_counts_only_among_the_best_and_where_all_is_said():
-    known = Phrases([[4]])
+    known = Phrases([[4]], Spellings(()))
     shares = np.full((2, 8), -np.inf)
     shares[:, [END, 5, 6]] = np.log([0.3, 0.6, 0.1])
     tokens = np.tile([5, END, 6], (2, 1))
@@ -86,6 +147,49 @@ def test_an_end_counts_only_among_the_best_and_where_all_is_said():
 
 
 # Searches
+
+
+@given(
+    seed=seeds,
+    phrases=st.lists(spelled_phrase, min_size=1, max_size=3),
+    beam=st.integers(1, 6),
+    spare=st.integers(0, 6),
+    full=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_all_phrases_are_always_said_as_whole_words(
+    seed: int, phrases: list[list[int]], beam: int, spare: int, full: bool
+):
+    """By a model that likes to go on with every word, in all of an n-best list, and if there is just room for them."""
+    longer = [PIECES.index(piece) for piece in ("a", "b", "ab", "<0xC3>", "<0xA9>")]
+    toy = Toy(len(PIECES), seed=seed, loves=lambda said: dict.fromkeys(longer, 12.0))
+    config = SearchConfig(beam=beam, n_best=beam, max_tokens=total(phrases) + spare, stop="full" if full else "exact")
+    (found,) = search_all(toy, [Task(SOURCE, phrases=phrases)], config, PIECES)
+    assert found
+    for hypothesis in found:
+        assert all(says(hypothesis.tokens.tolist(), phrase) for phrase in phrases), spell(hypothesis.tokens.tolist())
+        expected = log_probability(toy.tell(SOURCE.tolist()), hypothesis)
+        np.testing.assert_allclose(hypothesis.token_scores, expected, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("phrases", [[[4]], [[4], [4, 5]]], ids=str)
+@pytest.mark.parametrize("pieces", [["▁a", "b", "!"], ["▁a", "▁b", "b"], ["▁a", "<0xC3>", "<0xA9>"]], ids=str)
+def test_a_beam_as_wide_as_the_tree_finds_the_true_best_that_says_whole_words(
+    pieces: list[str], phrases: list[list[int]]
+):
+    """Whatever follows: a sign, a space, or a letter in bytes, of which the first alone is none."""
+    pieces = ["<pad>", "<unk>", "<s>", "</s>", *pieces]
+    numbers = [PIECES.index(piece) for piece in pieces]
+
+    def may(said: Said) -> bool:
+        return all(says([numbers[t] for t in said], [numbers[t] for t in phrase]) for phrase in phrases)
+
+    for seed in range(4):
+        toy = Toy(len(pieces), seed=seed)
+        config = SearchConfig(beam=4**4, n_best=30, max_tokens=4)
+        (found,) = search_all(toy, [Task(SOURCE, phrases=phrases)], config, pieces)
+        everything = every_translation(toy.tell(SOURCE.tolist()), words(len(pieces)), config.alpha, 4, may)
+        assert_same(found, everything[:30])
 
 
 @given(seed=seeds, phrases=some_phrases, beam=st.integers(1, 6), spare=st.integers(0, 6), stop=st.booleans())

@@ -13,7 +13,7 @@ from toys import Said, Tell, Toy, assert_alike, assert_same, log_probability, lo
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
 
 from transduce.config import SearchConfig
-from transduce.decoding.rules import Forbidden, NoRepeat, Spellings, penalise_repetition
+from transduce.decoding.rules import Forbidden, NoRepeat, Spellings, make_rules, penalise_repetition
 from transduce.decoding.search import Task, search_all
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN, Subwords, SubwordsConfig, learn
 
@@ -221,9 +221,9 @@ def whole_places(text: str, phrase: str) -> list[int]:
     """Where a phrase stands in a text, and not within longer words."""
     found = [place for place in range(len(text)) if text.startswith(phrase, place)]
     around = [(text[:place][-1:] + phrase[0], phrase[-1] + text[place + len(phrase) :][:1]) for place in found]
-    return [
-        place for place, sides in zip(found, around) if not any(len(pair) == 2 and pair.isalnum() for pair in sides)
-    ]
+    # A Chinese character is a word beside any letter.
+    words = [any(len(pair) == 2 and pair.isalnum() and "猫" not in pair for pair in sides) for sides in around]
+    return [place for place, within in zip(found, words) if not within]
 
 
 def says(text: str, phrase: str) -> bool:
@@ -401,10 +401,27 @@ def test_an_unknown_word_stands_between_others(pieces: list[str]):
 def test_letters_spelled_in_bytes_are_letters(pieces: list[str]):
     c, a, t = map(pieces.index, "cat")
     logits = torch.zeros(1, len(pieces))
-    for letter, apart in (("x", False), ("ö", False), ("猫", False), ("𝟜", False), ("“", True), ("😀", True)):
+    for letter, apart in (("x", False), ("ö", False), ("猫", True), ("𝟜", False), ("“", True), ("😀", True)):
         logits.zero_()
         Forbidden(["cat"], Spellings(pieces)).forbid(logits, np.array([[*in_bytes(letter, pieces), c, a]]))
         assert bool(logits[0, t].isinf()) == apart, letter
+
+
+@pytest.mark.parametrize("phrase", ["CAT", "cat", "The Cat", "GRÖSSE", "größe"])
+def test_capitals_and_small_letters_may_be_the_same(phrase: str):
+    spelled = ["", "", "", "", "▁the", "▁The", "▁cat", "▁C", "AT", "at", "▁größe", "▁GRÖ", "SSE", "ße", "s"]
+    (rule,) = make_rules(SearchConfig(), [], [phrase], Spellings(spelled), in_any_case=True)
+
+    def may(said: list[int], token: int) -> bool:
+        logits = torch.zeros(1, len(spelled))
+        rule.forbid(logits, np.array([said], np.int64).reshape(1, -1))
+        return not logits[0, token].isinf()
+
+    splits = {"the cat": [4, 6], "The CAT": [5, 7, 8], "The Cat": [5, 7, 9], "größe": [10], "GRÖSSE": [11, 12]}
+    splits |= {"Größe": [11, 13], "mat": [9]}
+    for text, tokens in splits.items():
+        allowed = all(may(tokens[:place], token) for place, token in enumerate(tokens))
+        assert allowed == (phrase.casefold() not in text.casefold()), text
 
 
 @given(

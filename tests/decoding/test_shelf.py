@@ -36,11 +36,24 @@ def test_pairs_are_found(folders: tuple[Path, Path]):
         shelf.find_pair("fr", "en")
 
 
+def test_a_language_stands_in_for_its_regions(folders: tuple[Path, Path]):
+    """Unless there is a model for the region itself, whichever stands first."""
+    box, own = folders
+    assert shelf.find_pair("de-DE") == own / "mine"
+    assert shelf.find_pair("de_AT", "en-Latn-US") == box / "en-de"
+    with pytest.raises(UsageError, match="no model translates into dex-DE"):
+        shelf.find_pair("dex-DE")
+    save_tiny(own / "other", about={"languages": ["en", "de-AT"]})
+    assert shelf.find_pair("de-at") == own / "other"
+    assert shelf.find_pair("de-CH", "en") == box / "en-de"
+    assert shelf.find_pair("de-AT", "fr") == own / "mine"
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
         (("german", None), "--to de"),
-        (("de_AT", None), "--to de"),
+        (("de_AT", "eng"), "--to de"),
         (("fr-de", None), "--to de"),
         (("de", "English"), "--from en"),
         (("de", "en-de"), "--from en"),

@@ -217,6 +217,12 @@ def test_lines_of_json_have_their_own_requests(tiny: Path, tmp_path: Path, capfd
             1,
             "command line: search.n_best = 3 is more than search.beam = 2; use a beam of 3",
         ),
+        (
+            ["--temperature", "1.9", "--top-k", "2"],
+            1,
+            "command line: search.temperature = 1.9 and search.top_k = 2, which only samples have; "
+            "use search.sample = true (--sample), or leave it out",
+        ),
         (["--beam", "0"], 1, "command line: search.beam = 0 is out of range; use 1 or more"),
         (["--split", "often"], 1, 'command line: split = often, wanted "long" or "always" or "never"'),
         (["--beams", "3"], 2, "unknown flag --beams; did you mean --beam?"),

@@ -4,6 +4,8 @@ import itertools
 import math
 import re
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import SEARCH, learn_subwords, save_tiny
 
+from transduce import strict
 from transduce.config import SearchConfig
 from transduce.decoding import translator as module
 from transduce.decoding.beams import Hypothesis
@@ -151,6 +154,19 @@ def test_capitals_that_a_model_could_only_spell_are_translated_in_small_letters(
     assert texts == list(dict.fromkeys(text.upper() for text, _ in small.alternatives()))
 
 
+@pytest.mark.parametrize("form", [str.upper, str.lower, str.title])
+def test_what_is_forbidden_of_capitals_is_forbidden_in_any_case(translator: Translator, form: Callable[[str], str]):
+    """A sentence in capitals is translated in small letters all the same; one beside it in small letters as it was."""
+    free = translator.translate(CAPITALS)
+    for word in free.text.split():
+        found = translator.translate(Request(CAPITALS, forbid=(form(word),)))
+        assert found.sentences[0].source == CAPITALS.lower()
+        assert found.text == found.text.upper()
+        assert word not in re.findall(r"\w+", found.text)
+        small = Request(CAPITALS.lower(), forbid=(form(word),))
+        assert translator.translate([Request(CAPITALS, forbid=small.forbid), small])[1] == translator.translate(small)
+
+
 def test_alternatives_that_differ_in_capitals_alone_are_one(translator: Translator, monkeypatch: pytest.MonkeyPatch):
     some = [Alternative(text, -score, -score, True, (), ()) for score, text in enumerate(["Ja", "Nein", "ja"])]
     monkeypatch.setattr(Translator, "_describe", lambda *_: [tuple(some)])
@@ -163,7 +179,6 @@ def test_alternatives_that_differ_in_capitals_alone_are_one(translator: Translat
         (Request(CAPITALS), {"capitals": False}),
         (Request(CAPITALS, prefix="drei"), {}),
         (Request(CAPITALS, require=("drei",)), {}),
-        (Request(CAPITALS, forbid=("drei",)), {}),
         (Request("Twenty-Three Euros"), {}),
         (Request("TWO"), {}),
     ],
@@ -524,6 +539,21 @@ def test_an_ensemble_means_its_models(tmp_path: Path, tiny: Path, translator: Tr
     assert found.log_probability == pytest.approx(np.logaddexp(*each) - np.log(2), abs=1e-4)
     with pytest.raises(DataError, match=r"odd: has other subwords than .*tiny; they make no ensemble"):
         Translator.load(tiny, save_tiny(tmp_path / "odd", subwords=learn_subwords(331)))
+
+
+def test_what_only_samples_have_is_refused_where_none_are_drawn(translator: Translator, tmp_path: Path):
+    """But not what a model's own settings have for when they are, nor what changes nothing."""
+    settings: list[tuple[str, Any]] = [("temperature", 0.5), ("top_k", 3), ("top_p", 0.5), ("sample_seed", 2)]
+    for name, value in settings:
+        with pytest.raises(ConfigError, match=rf"search.{name} = {value}, which only samples have"):
+            translator.translate("two", **{name: value})
+        assert translator.translate("two", sample=True, **{name: value})
+    own = save_tiny(tmp_path / "own", search=replace(SEARCH, temperature=0.5, top_k=3))
+    model = Translator.load(own, device="cpu")
+    assert model.translate("two", **strict.to_dict(model.search)) == model.translate("two")
+    assert model.translate("two", temperature=0.5)
+    with pytest.raises(ConfigError, match="which only samples have"):
+        model.translate("two", temperature=1.0)
 
 
 def test_a_models_own_settings_of_search_are_used(tmp_path: Path):

@@ -1,5 +1,6 @@
 """Exported models: the libraries they are written for compute and say what ours do."""
 
+import errno
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
 import ctranslate2
 import numpy as np
@@ -408,6 +410,19 @@ def test_what_a_runtime_cannot_compute_is_refused(tmp_path: Path, kind: str, tar
     with pytest.raises(ConfigError, match=reason):
         export_model(Order(model=tmp_path / "ours", out=tmp_path / "out", kind=target))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("kind", "name"), [("ctranslate2", "m"), ("argos", "m.argosmodel"), ("transduce", "m")])
+def test_a_full_disk_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, name: str):
+    """Which the system does not do; nothing is left there."""
+    model, out = tmp_path / "model", tmp_path / "new" / name
+    save_kind(model, about={"languages": ["en", "de"]})
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with patch("os.fsync", side_effect=full):
+        assert main(["export", str(model), "--to", kind, "--out", str(out), "--sentences", "0"]) == 1
+    wanted = f"error: {out}: cannot be written (No space left on device); make room there\n"
+    assert capsys.readouterr().err.endswith(wanted)
+    assert list(out.parent.iterdir()) == []
 
 
 def test_wrong_orders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -175,6 +175,11 @@ def test_what_is_seldom_meant_is_said():
     [tokenised] = find_oddities(make_texts([["Das ist .", "Ja .", "So .", "Nein , nie ."]], [reference]))
     assert "undo the tokenisation" in tokenised
     trees = make_texts([["(S (NN a))", "(S (NN b))"]], [["(NP (NN a))", "(NP (NN b))"]])
+    lines = [f'{{"source": "a", "translation": "{line}", "score": -1.5}}' for line in reference]
+    [as_text] = find_oddities(make_texts([lines], [reference]))
+    assert "these lines are JSON, and scored as they stand" in as_text
+    for other in ("Das.", "{", '{"text": "Das."}', "{" * 100_000):
+        assert not list(find_oddities(make_texts([[*lines[:-1], other]], [reference])))
     [as_words] = find_oddities(trees)
     assert as_words.endswith("for labelled F1 give --metrics parseval")
     assert not list(find_oddities(trees, trees=True))

@@ -51,6 +51,14 @@ def test_alternatives_are_the_next_best(server: Running, loaded: list[Translator
     assert [answer["translatedText"], *answer["alternatives"]] == list(dict.fromkeys(best))
 
 
+def test_a_language_stands_in_for_its_regions(server: Running, loaded: list[Translator]):
+    expected = {"translatedText": loaded[0].translate(TEXT).text}
+    for source, target in (("en", "de-DE"), ("en-US", "de_AT"), ("en-Latn-GB", "DE")):
+        assert server.post("/translate", {"q": TEXT, "source": source, "target": target}).json == expected
+    assert server.post("/translate", {"q": TEXT, "source": "auto", "target": "de-CH"}).json.items() >= expected.items()
+    assert server.post("/translate", {"q": TEXT, "source": "en-de", "target": "de"}).status == 400
+
+
 def test_auto_says_what_was_found(server: Running, loaded: list[Translator]):
     unclear = "Foo 17"
     answer = server.post("/translate", {"q": [GERMAN, unclear], "source": "auto", "target": "en"}).json

@@ -118,19 +118,63 @@ def test_words_get_the_tags_of_those_they_come_from(source: str, texts: list[str
 
 def test_only_texts_are_given_out():
     markup = Markup(
-        '<p title="two > one">two <b>nine</b>&nbsp;</p><STYLE>p { }</style><code>x</code> &lt;three&gt; 1 < 2<br>'
+        '<p data-x="two > one">two <b>nine</b>&nbsp;</p><STYLE>p { }</style><code>x</code> &lt;three&gt; 1 < 2<br>'
         "<b>four<p>five</b></p>"
     )
     assert markup.texts == ["two nine\xa0", " <three> 1 < 2", "four", "five"]
     assert markup.fill([("a <b>", [(0, 0), (1, 1)]), ("d", None), ("e", None), ("f", None)]) == (
-        '<p title="two > one">a &lt;<b>b</b>&gt;</p><STYLE>p { }</style><code>x</code>d<br><b>e<p>f</b></p>'
+        '<p data-x="two > one">a &lt;<b>b</b>&gt;</p><STYLE>p { }</style><code>x</code>d<br><b>e<p>f</b></p>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("we <b>use</b> <span translate=no>Acme <b>Cloud</b></span> here", ["we use ", " here"]),
+        ("<p class='a notranslate'>one</p><p class=notranslated>two</p>", ["two"]),
+        ('<div TRANSLATE="No">one<div>two</div>three</div>four', ["four"]),
+        ("<div translate=no>one <p translate=yes>two <i>three</i></p> four</div>", ["two three"]),
+        ("<div translate=no>one<b translate>two<i translate=no>three</i>four</b></div>five", ["two", "four", "five"]),
+        ("<div translate=maybe>one</div>", ["one"]),
+        # What is not closed ends with what it is in, or where the next of its kind begins.
+        ("<ul><li translate=no>one<li>two</ul>", ["two"]),
+        ("<ul><li translate=no>one<ul><li>two</ul>three</ul>four", ["four"]),
+        ("<ul><li translate=no>one</ul>two", ["two"]),
+        ("<p translate=no>one<br>two<img>three</b>four</p>five", ["five"]),
+        ("<p translate=no/>one", ["one"]),
+        ("<p translate=no>one <!-- </p> --><script></p></script> two", []),
+    ],
+)
+def test_what_is_not_to_be_translated_is_left_as_it_is(source: str, texts: list[str]):
+    markup = Markup(source)
+    assert [text for text in markup.texts if text.strip()] == texts
+    assert markup.fill([keep(text) for text in markup.texts]) == source
+
+
+def test_what_people_read_of_tags_is_translated():
+    markup = Markup(
+        "<p title='one &amp; two'>three <img alt=four><b aria-label=\"four\">five</b></p>"
+        "<a><img ALT = 'six' src=x></a>"
+        "<input type=Submit value=seven placeholder='&gt;'><input value=eight placeholder=nine><p alt title=''>"
+        "<img translate=no alt=ten><div translate=no title=ten><p title=ten></div>"
+    )
+    assert markup.texts == ["three five", "one & two", "four", "six", "seven", "nine"]
+    raised = [(text.upper().replace("FOUR", 'F"R'), links) for text, links in map(keep, markup.texts)]
+    assert markup.fill(raised) == (
+        '<p title="ONE &amp; TWO">THREE <img alt="F&quot;R"><b aria-label="F&quot;R">FIVE</b></p>'
+        '<a><img ALT = "SIX" src=x></a>'
+        "<input type=Submit value=\"SEVEN\" placeholder='&gt;'><input value=eight placeholder=\"NINE\"><p alt title=''>"
+        "<img translate=no alt=ten><div translate=no title=ten><p title=ten></div>"
     )
 
 
 def test_no_text_takes_more_time_than_in_proportion_to_its_length():
-    # A search for the end of each tag that read all the rest would take hours here.
+    # A search for the end of each tag, element or attribute that read all the rest would take hours here.
     for text in ('<a "' * 100_000, "two <!--" * 100_000, "two <" * 100_000):
         assert Markup(text).texts == [text]
+    for text in ("<p translate=no>two" * 50_000, "<b translate=no><i translate=yes>" * 50_000, "</b>" * 100_000):
+        assert Markup(text).texts == []
+    assert Markup(f"<p {'a ' * 100_000}{' ' * 100_000}title{' ' * 100_000}>").texts == []
     many = Markup("<b>two</b> nine " * (MOST_ELEMENTS + 1))
     assert not many.has_elements
     for text in ("two <b>" * 10_000, "<b>" * 10_000 + "two" + "</b>" * 10_000, "<b>two</b> " * 10_000):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.text.words import in_capitals, split_words
+from transduce.text.words import in_capitals, is_one_word, split_words
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,27 @@ def test_words_that_are_apart_stay_so(text: str):
 )
 def test_what_is_all_in_capitals(text: str, capitals: bool):
     assert in_capitals(text) == capitals
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "one"),
+    [
+        ("the cat", "s sat", True),
+        ("größ", "er", True),
+        ("हिन्द", "ी", True),  # a vowel that is written on the letter before it
+        ("हिन्दी", "में", True),
+        ("10", "5", True),
+        ("고양이", "가", True),
+        ("cat", " sat", False),
+        ("cat", ", and", False),
+        ("100%", "a", False),
+        ("猫", "が", False),  # where no spaces are any character may begin a word
+        ("แมว", "กิน", False),
+        ("iPhone", "は", False),
+        ("ก", "ิน", True),
+        ("", "cat", False),
+        ("cat", "", False),
+    ],
+)
+def test_where_a_word_goes_on(before: str, behind: str, one: bool):
+    assert is_one_word(before, behind) == one

@@ -1,7 +1,8 @@
 """Translating files of any size: lines come in as they are read, go out in their order, and a killed job goes on.
 
 The translations of `--out FILE` are written to `FILE.partial`, with `FILE.partial.json` beside it, which says what is
-being translated by what. When all of it is done the first becomes FILE and the second goes.
+being translated by what. When all of it is done the first becomes FILE, packed if its name ends in .gz or the like, and
+the second goes.
 """
 
 import hashlib
@@ -14,17 +15,18 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO, cast
 
 from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import WINDOW_TEXTS, WINDOW_TOKENS, Translation, Translator
-from transduce.disk import hold, move, sync_folder, write_json, write_synced
+from transduce.disk import hold, move, sync_file, sync_folder, write_json
 from transduce.errors import DataError, TransduceError, suggest
 from transduce.progress import Task, show_progress
 from transduce.strict import literal
-from transduce.text.corpus import open_bytes
+from transduce.text.corpus import COMPRESSED, open_bytes, write_packed
 
 READ_AHEAD = 1 << 22  # characters that wait to be translated
 FIRST_TEXTS = 64  # lines of the first window; later ones are as large as all before them
@@ -283,19 +285,32 @@ class Output:
             ) from error
 
     def finish(self, content: bytes | None = None) -> None:
-        """Let the file have its name, or what was made of its lines."""
+        """Let the file have its name, or what was made of its lines; packed, where the name says that it is."""
         if self.path is not None:
             refuse_existing(self.path)
             whole = self.partial
-            if content is not None:
+            if content is not None or self.path.suffix.lower() in COMPRESSED:
                 whole = Path(f"{self.partial}.whole")
-                write_synced(whole, content)
+                self._write_whole(whole, content)
             if sys.platform == "win32":
                 self.file.close()  # where nothing open is renamed
             move(whole, self.path)
             self.partial.unlink(missing_ok=True)
             self.note.unlink()
             sync_folder(self.path.parent)
+
+    def _write_whole(self, whole: Path, content: bytes | None) -> None:
+        assert self.path
+        try:
+            with self.partial.open("rb") if content is None else BytesIO(content) as text:
+                write_packed(whole, text, self.path.suffix)
+            sync_file(whole)
+        except OSError as error:
+            whole.unlink(missing_ok=True)
+            raise DataError(
+                f"{whole}: cannot be written ({error.strerror}); what is translated is kept: "
+                "make room, and the same command goes on"
+            ) from error
 
     def close(self) -> None:
         """Close the file."""

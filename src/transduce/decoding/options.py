@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 from transduce import strict
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, suggest
-from transduce.strict import Settings
+from transduce.strict import Settings, literal
 from transduce.text.sentences import Split
 
 Own = TypeVar("Own", bound=Settings)
+
+OF_SAMPLES = ("temperature", "top_k", "top_p", "sample_seed")  # settings of the search that nothing else uses
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,13 @@ def lay_over(options: Own, search: SearchConfig, settings: Mapping[str, Any], or
         raise ConfigError(
             "\n".join(f"{origin}: unknown key {key}{suggest(key, sorted(ours | theirs))}" for key in wrong)
         )
-    return (
-        strict.apply(options, {key: value for key, value in settings.items() if key in ours}, origin),
-        strict.apply(search, {key: value for key, value in settings.items() if key in theirs}, origin),
-    )
+    options = strict.apply(options, {key: value for key, value in settings.items() if key in ours}, origin)
+    config = strict.apply(search, {key: value for key, value in settings.items() if key in theirs}, origin)
+    # Not those that the model's own settings have: they are for when it is asked to sample.
+    unused = [key for key in OF_SAMPLES if key in settings and getattr(config, key) != getattr(search, key)]
+    if unused and not config.sample:
+        given = " and ".join(f"search.{key} = {literal(getattr(config, key))}" for key in unused)
+        raise ConfigError(
+            f"{origin}: {given}, which only samples have; use search.sample = true (--sample), or leave it out"
+        )
+    return options, config

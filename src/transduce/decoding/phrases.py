@@ -4,14 +4,16 @@ After Post and Vilar (2018): the beam is shared among hypotheses that have said 
 those which say them are not driven out by those which have not yet paid for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from transduce.decoding.rules import Spellings, first_of
 from transduce.text.subwords import BEGIN, END, PAD
+from transduce.text.words import is_one_word
 
 Candidate = tuple[float, int, int]  # score, line, token
 
@@ -25,22 +27,66 @@ class Step:
 
 
 class Phrases:
-    """The phrases one sentence's translation must contain, as tokens."""
+    """The phrases one sentence's translation must contain, as tokens that begin with the space before their first word.
 
-    def __init__(self, phrases: Sequence[Sequence[int]]):
+    A phrase is said where it stands as whole words: what goes on with its last one takes it back.
+    """
+
+    def __init__(self, phrases: Sequence[Sequence[int]], spellings: Spellings):
         # As strings, a character for each token: Python searches them fast.
         self.phrases = list(dict.fromkeys(_text(phrase) for phrase in phrases))
+        self.total = sum(map(len, self.phrases))
+        self.spellings = spellings
+        self.ends = {phrase: self._spell(phrase).decode(errors="replace")[-1:] for phrase in self.phrases}
+
+    def missing(self, text: str) -> list[str]:
+        """The phrases that a line has not said, if it ended here."""
+        return [phrase for phrase in self.phrases if not self._stands(phrase, text)]
 
     def said(self, text: str) -> int:
-        """How many of the phrases' tokens a line has said, counting what it may be about to complete."""
-        missing = [phrase for phrase in self.phrases if phrase not in text]
-        begun = max((_begun(phrase, text) for phrase in missing), default=0)
-        return sum(map(len, self.phrases)) - sum(map(len, missing)) + begun
+        """How many of the phrases' tokens a line has said, counting what it may be about to complete.
+
+        The others are as many as it needs at most: if it says all that are missing, or first goes on with one it has
+        begun, which may take back one that stands at its end.
+        """
+        missing = self.missing(text)
+        needed = sum(map(len, missing))
+        for phrase in missing:
+            if begun := _begun(phrase, text):
+                rest = phrase[begun:]
+                needed = min(needed, len(rest) + sum(map(len, self.missing(text + rest))))
+        return self.total - needed
 
     def wanted(self, text: str) -> set[int]:
         """The tokens that begin a missing phrase, or go on with one."""
-        missing = [phrase for phrase in self.phrases if phrase not in text]
-        return {ord(phrase[place]) for phrase in missing for place in (0, _begun(phrase, text))}
+        return {ord(phrase[place]) for phrase in self.missing(text) for place in (0, _begun(phrase, text))}
+
+    def apart(
+        self, text: str, log_probabilities: Float[np.ndarray, " vocabulary"], many: int
+    ) -> Int[np.ndarray, " found"]:
+        """The best tokens that leave whole what is said only at the end of a line; none where nothing is."""
+        kept = np.ones(len(log_probabilities), bool)
+        for phrase in self.phrases:
+            if (behind := list(self._behind(phrase, text))) and not any(map(first_of, behind)) and self.ends[phrase]:
+                kept &= self.spellings.apart(self.ends[phrase], behind[-1])
+        found = np.flatnonzero(kept) if not kept.all() else np.empty(0, np.int64)
+        return found[np.argsort(-log_probabilities[found], kind="stable")[:many]]
+
+    def _stands(self, phrase: str, text: str) -> bool:
+        return phrase in text and any(True for _ in self._behind(phrase, text))
+
+    def _behind(self, phrase: str, text: str) -> Iterator[bytes]:
+        """The next character's bytes, and perhaps more, behind a phrase wherever it stands as whole words."""
+        place = text.find(phrase)
+        while place >= 0:
+            begin = place + len(phrase)
+            behind = self._spell(text[begin : begin + 4])
+            if not is_one_word(self.ends[phrase], first_of(behind)):
+                yield behind
+            place = text.find(phrase, place + 1)
+
+    def _spell(self, text: str) -> bytes:
+        return self.spellings.spell([ord(token) for token in text])
 
     def choose(
         self,
@@ -55,7 +101,7 @@ class Phrases:
 
         The most that is said always goes on being said, so that in the end, after `last`, nothing is missing.
         """
-        beam, total = len(lines), sum(map(len, self.phrases))
+        beam, total = len(lines), self.total
         banks: list[list[Candidate]] = [[] for _ in range(total + 1)]
         ends: list[Candidate] = []
         for line, said in enumerate(lines):
@@ -63,7 +109,8 @@ class Phrases:
                 continue
             text = _text(said)
             complete = self.said(text) == total
-            for token in {*tokens[line].tolist(), *self.wanted(text)} - {PAD, BEGIN}:
+            apart = self.apart(text, log_probabilities[line], tokens.shape[1])
+            for token in {*tokens[line].tolist(), *self.wanted(text), *apart.tolist()} - {PAD, BEGIN}:
                 score = float(scores[line] + log_probabilities[line, token])
                 if score == -np.inf:
                     continue

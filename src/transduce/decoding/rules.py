@@ -6,16 +6,19 @@ they are normalised before, so that a score is log P(target | source) whatever w
 
 import re
 from bisect import bisect_left
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transduce.config import SearchConfig
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
+from transduce.text.words import is_one_word
 
 
 class Rule(Protocol):
@@ -77,15 +80,42 @@ class NoRepeat:
 class Spellings:
     """The target's subwords as UTF-8, as which those that are single bytes can be read too."""
 
-    def __init__(self, pieces: Sequence[str]):
-        self.texts = [_spell(piece) for piece in pieces]
+    def __init__(self, pieces: Sequence[str], *, fold: bool = False):
+        self.pieces = pieces
+        self.texts = [_fold(_spell(piece)) if fold else _spell(piece) for piece in pieces]
         for token in {PAD, BEGIN, END} & set(range(len(pieces))):
             self.texts[token] = b""
         if len(pieces) > UNKNOWN:
             self.texts[UNKNOWN] = " ⁇ ".encode()
-        self.order = sorted(range(len(pieces)), key=self.texts.__getitem__)
-        self.sorted = [self.texts[token] for token in self.order]
         self.phrases: dict[str, _Phrase] = {}
+        self._apart: dict[tuple[str, bytes], np.ndarray] = {}
+
+    @cached_property
+    def folded(self) -> "Spellings":
+        """The same where capitals and small letters are the same."""
+        return Spellings(self.pieces, fold=True)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The subwords by their texts."""
+        return sorted(range(len(self.texts)), key=self.texts.__getitem__)
+
+    @cached_property
+    def sorted(self) -> list[bytes]:
+        """Their texts in that order."""
+        return [self.texts[token] for token in self.order]
+
+    def spell(self, tokens: Sequence[int]) -> bytes:
+        """The text of some tokens; nothing where no subwords are known."""
+        return b"".join(self.texts[token] for token in tokens) if self.texts else b""
+
+    def apart(self, last: str, begun: bytes) -> Bool[np.ndarray, " vocabulary"]:
+        """Which subwords do not go on with a word that ends so; of the next character some bytes may be said."""
+        if (last, begun) not in self._apart:
+            firsts = [first_of(begun + own) for own in self.texts]
+            own_word = {first for first in set(firsts) if is_one_word(last, first)}
+            self._apart[last, begun] = np.array([first not in own_word for first in firsts])
+        return self._apart[last, begun]
 
     def phrase(self, text: str) -> "_Phrase":
         """Which subwords complete a phrase; found once."""
@@ -142,12 +172,11 @@ class _Phrase:
             place = own.find(self.text, place + 1)
         return False
 
-    # A letter or digit beside another is the same word.
     def _apart_before(self, before: bytes) -> bool:
-        return not (_read(before[-4:])[-1:].isalnum() and _read(self.text)[0].isalnum())
+        return not is_one_word(_read(before[-4:]), _read(self.text))
 
     def _apart_behind(self, behind: bytes) -> bool:
-        return not (_read(behind[:4])[:1].isalnum() and _read(self.text)[-1].isalnum())
+        return not is_one_word(_read(self.text), _read(behind[:4]))
 
 
 class Forbidden:
@@ -174,8 +203,17 @@ def _spell(piece: str) -> bytes:
     return bytes.fromhex(byte[1]) if byte else piece.replace(SPACE, " ").encode()
 
 
+def _fold(text: bytes) -> bytes:
+    return text.decode(errors="surrogateescape").casefold().encode(errors="surrogateescape")
+
+
 def _read(text: bytes) -> str:
     return text.decode(errors="replace")
+
+
+def first_of(text: bytes) -> str:
+    """The first character of a text, or nothing while bytes of it are missing."""
+    return getincrementaldecoder("utf-8")("replace").decode(text[:4])[:1]
 
 
 def penalise_repetition(
@@ -188,14 +226,21 @@ def penalise_repetition(
 
 
 def make_rules(
-    config: SearchConfig, prefix: Sequence[int], forbidden: Sequence[str], spellings: Spellings
+    config: SearchConfig,
+    prefix: Sequence[int],
+    forbidden: Sequence[str],
+    spellings: Spellings,
+    *,
+    in_any_case: bool = False,
 ) -> list[Rule]:
-    """The rules for one sentence."""
+    """The rules for one sentence; phrases may be forbidden in capitals and small letters alike."""
     rules: list[Rule] = []
     if config.min_tokens:
         rules.append(AtLeast(config.min_tokens))
     if config.no_repeat:
         rules.append(NoRepeat(config.no_repeat))
-    if forbidden:
+    if forbidden and in_any_case:
+        rules.append(Forbidden([phrase.casefold() for phrase in forbidden], spellings.folded))
+    elif forbidden:
         rules.append(Forbidden(forbidden, spellings))
     return [Prefix(prefix, rules)] if prefix else rules

@@ -34,9 +34,11 @@ class Task:
     source: Int[np.ndarray, " source"]
     prefix: Sequence[int] = ()
     phrases: Sequence[Sequence[int]] = ()
-    """tokens that the translation must contain, each in this order"""
+    """tokens that the translation must contain, each in this order and as whole words"""
     forbidden: Sequence[str] = ()
     """words and phrases it must not contain"""
+    in_any_case: bool = False
+    """that these are forbidden in capitals and small letters alike"""
     max_tokens: int | None = None
     """the longest it may become, where that is not the settings' to say"""
     words: Sequence[int] | None = None
@@ -61,7 +63,7 @@ def search(
         raise ConfigError(
             "search.sample = true draws at random, and phrases that must be said are searched for; use one"
         )
-    spellings = Spellings(pieces if any(task.forbidden for task in tasks) else ())
+    spellings = Spellings(pieces if any(task.forbidden or task.phrases for task in tasks) else ())
     brackets = find_brackets(tuple(pieces)) if any(task.words is not None for task in tasks) else None
     for number, (task, limit) in enumerate(zip(tasks, limits), 1):
         check_room(task, limit, brackets, f"sentence {number:,}")
@@ -225,10 +227,13 @@ class _Room:
         if self.trees:
             self.trees.begin(free, [task.words or [] for _, task, _ in joining], [limit for _, _, limit in joining])
         for slot, (number, task, _) in zip(free, joining):
-            rules = make_rules(self.config, task.prefix, task.forbidden, self.spellings) if self.ruled else []
-            phrases = Phrases(task.phrases) if task.phrases else None
+            rules = self._make_rules(task) if self.ruled else []
+            phrases = Phrases(task.phrases, self.spellings) if task.phrases else None
             key = make_key(np.asarray(task.source), self.config.sample_seed) if self.config.sample else b""
             self.slots[slot] = _Sentence(number, task, rules, phrases, key, [[] for _ in range(self.beam)])
+
+    def _make_rules(self, task: Task) -> list[Rule]:
+        return make_rules(self.config, task.prefix, task.forbidden, self.spellings, in_any_case=task.in_any_case)
 
     def _step(self, slots: Int[np.ndarray, " open"]) -> None:
         beams = self.beams

@@ -12,7 +12,7 @@ from transduce.errors import DataError, TransduceError, UsageError
 from transduce.model.card import CARD
 from transduce.model.saved import CONFIG, MANIFEST, find_model, read_config, read_manifest
 from transduce.places import user_folder
-from transduce.text.detect import name_language
+from transduce.text.detect import drop_region, name_language
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,16 @@ def list_models(*folders: Path) -> list[Shelved]:
 
 
 def find_pair(target: str, source: str | None = None) -> Path:
-    """The model that translates into a language, from another if that is given; the user's own come first."""
+    """The model that translates into a language, from another if that is given; the user's own come first.
+
+    Where none is for a region, such as de-AT, one for the language is taken.
+    """
     known = [(model, model.languages) for model in list_models() if model.languages]
-    for model, (own_source, own_target) in known:
-        if _is(target, own_target) and (source is None or _is(source, own_source)):
-            return model.folder
+    codes = [code for _, languages in known for code in languages]
+    for into, out_of in ((target, source), (drop_region(target, codes), source and drop_region(source, codes))):
+        for model, (own_source, own_target) in known:
+            if _is(into, own_target) and (out_of is None or _is(out_of, own_source)):
+                return model.folder
     pairs = ["-".join(languages) for _, languages in known]
     sides = ((0, "--from", source), (-1, "--to", target))
     meant = [

@@ -232,11 +232,11 @@ class Translator:
             numbers.append([])
             for piece in pieces:
                 given = self._to_small(piece, request) if options.capitals else piece
-                key = (given, request.prefix, request.require, request.forbid)
+                key = (given, given != piece, request.prefix, request.require, request.forbid)
                 if key not in tasks:
                     tasks[key] = COPIED if _is_copied(given, request) else len(wanted)
                     if tasks[key] != COPIED:
-                        wanted.append(self.task(replace(request, text=given)))
+                        wanted.append(replace(self.task(replace(request, text=given)), in_any_case=given != piece))
                         texts.append(given)
                 numbers[-1].append((tasks[key], given))
         found: list[list[Hypothesis]] = [[]] * len(wanted)
@@ -269,9 +269,9 @@ class Translator:
         return Sentence(self._normal(given), alternatives)
 
     def _to_small(self, piece: str, request: Request) -> str:
-        """A sentence in capitals in small letters, if the model could only spell it and nothing else is asked for."""
+        """A sentence in capitals in small letters, if the model could only spell it and need not say what is given."""
         subwords = self.subwords["source"]
-        if not in_capitals(piece) or request.prefix or request.require or request.forbid or subwords.find_tag(piece):
+        if not in_capitals(piece) or request.prefix or request.require or subwords.find_tag(piece):
             return piece
         small = piece.lower()
         capitals, letters = (len(subwords.encode(self._normal(text))) for text in (piece, small))

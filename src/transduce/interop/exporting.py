@@ -114,10 +114,16 @@ def export_model(order: Order) -> Report:
         card = make_card(order, target, loaded, found[0] if found else None)
         write_synced(folder / "README.md", card.encode())
 
-    if order.kind == "argos":
-        _write_package(order, loaded, fill)
-    else:
-        write_folder(order.out, fill)
+    try:
+        if order.kind == "argos":
+            _write_package(order, loaded, fill)
+        else:
+            write_folder(order.out, fill)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # As from a full disk, which does not say what was being written.
+        raise DataError(f"{order.out}: cannot be written ({error.strerror or error}); make room there") from error
     files = [order.out] if order.out.is_file() else [path for path in order.out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     return Report(size, found[0] if found else None, missing if order.sentences else ())

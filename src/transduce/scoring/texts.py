@@ -1,5 +1,6 @@
 """Reads what is scored: translations, references and sources, line by line, plain or compressed, or standard input."""
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -153,6 +154,11 @@ def find_oddities(texts: Texts, *, trees: bool = False) -> Iterator[str]:
             yield f"{system.name}: every line equals its reference; is this the file that was meant?"
         if all(map(_is_tree, system.lines)) and all(map(_is_tree, references)) and not trees:
             yield f"{system.name}: these lines are trees, and scored as words; for labelled F1 give --metrics parseval"
+        if all(map(_is_json, system.lines)):
+            yield (
+                f"{system.name}: these lines are JSON, and scored as they stand; score what "
+                "`transduce translate` prints without --json, or what `jq -r .translation` makes of this file"
+            )
         if _tokenised(system.lines) > TOKENISED > _tokenised(references):
             yield (
                 f"{system.name}: many lines end in ' .' and those of the reference do not; "
@@ -219,6 +225,14 @@ def _is_tree(line: str) -> bool:
     try:
         return bool(parse_tree(line).children)
     except TreeError:
+        return False
+
+
+def _is_json(line: str) -> bool:
+    """Whether a line is one of `translate --json`."""
+    try:
+        return line.startswith("{") and "translation" in json.loads(line)
+    except (ValueError, RecursionError):
         return False
 
 

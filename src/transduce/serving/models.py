@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from transduce.errors import TransduceError
 from transduce.serving.desk import Desk
-from transduce.text.detect import detect, name_language
+from transduce.text.detect import detect, drop_region, name_language
 
 AUTO = "auto"
 SURE = 2  # so much likelier than any other must the language wanted be for a text to be left as it is
@@ -61,13 +61,9 @@ class Models:
         self, text: str, source: str | None = None, target: str | None = None, name: str | None = None
     ) -> tuple[Served, float | None]:
         """The model for a text, and how sure its language is where it was not said but found out."""
-        found = [
-            model
-            for model in self.served
-            if (name in (None, model.name))
-            and _is(target, model.target)
-            and (source in (None, AUTO) or _is(source, model.source))
-        ]
+        codes = [code for model in self.served for code in (model.source, model.target)]
+        languages = (code and drop_region(code, codes) for code in (source, target))
+        found = self._matching(name, source, target) or self._matching(name, *languages)
         if not found:
             raise NotServedError(self._missing(source, target, name))
         if source not in (None, AUTO):
@@ -88,6 +84,15 @@ class Models:
         if own > SURE * max(shares.values(), default=own):
             return None, (served.target, own)
         return served, (served.source, share)
+
+    def _matching(self, name: str | None, source: str | None, target: str | None) -> list[Served]:
+        return [
+            model
+            for model in self.served
+            if (name in (None, model.name))
+            and _is(target, model.target)
+            and (source in (None, AUTO) or _is(source, model.source))
+        ]
 
     def _missing(self, source: str | None, target: str | None, name: str | None) -> str:
         there = ", ".join(f"{model.name} ({model.source}-{model.target})" for model in self.served)

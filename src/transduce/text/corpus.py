@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import re
+import shutil
 import sys
 import zlib
 from collections.abc import Generator, Iterator
@@ -137,6 +138,24 @@ def open_bytes(path: Path) -> tuple[BinaryIO, BinaryIO]:
     return io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20), raw
 
 
+def write_packed(path: Path, text: BinaryIO, ending: str) -> None:
+    """Write a text to a file, compressed as files with this ending are; the same text gives the same bytes."""
+    with path.open("wb") as raw:
+        match ending.lower():
+            case ".gz":
+                stream = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+            case ".xz":
+                stream = lzma.LZMAFile(raw, "wb")
+            case ".bz2":
+                stream = bz2.BZ2File(raw, "wb")
+            case ".zst":
+                stream = _write_zstd(raw)
+            case _:
+                stream = raw
+        with closing(stream):
+            shutil.copyfileobj(text, stream)
+
+
 def tell(raw: BinaryIO) -> int:
     """How far a file was read; a pipe has no places."""
     return raw.tell() if raw.seekable() else 0
@@ -148,6 +167,16 @@ def _open_zstd(raw: BinaryIO) -> object:
 
         return zstd.ZstdFile(raw)
     return _Zstd(raw)
+
+
+def _write_zstd(raw: BinaryIO) -> BinaryIO:
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # pyright: ignore[reportMissingImports]
+
+        return zstd.ZstdFile(raw, "w")
+    import zstandard
+
+    return zstandard.ZstdCompressor().stream_writer(raw, closefd=False)
 
 
 class _Zstd(io.RawIOBase):

@@ -6,7 +6,7 @@ No model and no data, only short lists. A sentence is enough; a word alone may n
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 NAMES = {
@@ -146,6 +146,13 @@ _WORD = re.compile(r"[^\W\d_]+")
 def name_language(code: str) -> str:
     """The English name of a language, or its code where none is known."""
     return NAMES.get(code) or NAMES.get(code.partition("-")[0], code)
+
+
+def drop_region(code: str, known: Iterable[str]) -> str:
+    """The language of a code with a region or a script, as de of de-AT; but en-de is no region where de is known."""
+    languages = set(map(str.lower, known))
+    language, *others = re.split("[-_]", code.lower())
+    return code if set(others) & (languages - {language}) else language
 
 
 def detect(text: str, among: Sequence[str]) -> list[tuple[str, float]]:

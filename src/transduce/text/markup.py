@@ -1,7 +1,7 @@
 """HTML as texts to translate and the markup around them, which stays as it is, character for character.
 
 A text goes on over tags within a line, such as bold and links: each word of its translation gets those of the word that
-it comes from. All other tags end it.
+it comes from. All other tags end it. What people read of the tags themselves, such as `alt`, is translated by itself.
 """
 
 import html
@@ -9,26 +9,24 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
-UNTOUCHED = ("script", "style", "code", "pre", "textarea", "template")  # with all that is in them
+from transduce.text.tags import cut_tags, name_of, say, words_of
+
 # Tags within a line: of those here, a text goes on over the ones that are closed in it.
 INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite data del dfn em font i ins kbd label mark q s samp small span strike strong sub "
     "sup time tt u var".split()
 )
 EMPTY = frozenset({"img", "wbr"})  # the same, but they hold nothing
-# Bounds, so that no text takes more time than in proportion to its length.
-MOST_QUOTED = 64  # values in one tag; what has more is no tag
+# So that no text takes more time than in proportion to its length.
 MOST_ELEMENTS = 100  # in a text; where there are more, their tags end texts
 
 Links = Sequence[tuple[int, int]]  # (source word, target word), counted from 0; words are what spaces divide
 Path = tuple[int, ...]  # numbers of elements, each within the one before
 
-_NAME = re.compile(r"</?([A-Za-z][^\s/>]*)")
-_STOP = re.compile(r"[<>\"']")
 _WORD = re.compile(r"\S+")
 
 
@@ -69,13 +67,19 @@ class Markup:
     def __init__(self, text: str):
         self._parts: list[str | Passage] = []
         run: list[str] = []  # texts at even places, tags within the line at odd ones
-        for part, is_text in _cut(text):
-            if is_text or _is_inline(part):
+        tags: set[str] = set()
+        read: dict[str, None] = {}
+        for part, kind in cut_tags(text):
+            if kind == "tag" and (own := [value for _, _, value in words_of(part)]):
+                tags.add(part)
+                read |= dict.fromkeys(own)
+            if kind == "text" or (kind == "tag" and _is_inline(part)):
                 run.append(part)
             else:
                 self._parts += [*_find_passages(run), part]
                 run = []
         self._parts += _find_passages(run)
+        self._tags, self._read = tags, list(read)
 
     @property
     def _passages(self) -> list[Passage]:
@@ -83,8 +87,8 @@ class Markup:
 
     @property
     def texts(self) -> list[str]:
-        """The texts, without any tag."""
-        return [passage.text for passage in self._passages]
+        """The texts, without any tag, and behind them those that stand in tags, each once."""
+        return [*(passage.text for passage in self._passages), *self._read]
 
     @property
     def has_elements(self) -> bool:
@@ -94,54 +98,24 @@ class Markup:
     def fill(self, translations: Sequence[tuple[str, Links | None]]) -> str:
         """The HTML with a translation for each text; without its links words are taken to keep their order."""
         left = iter(translations)
-        parts = (part if isinstance(part, str) else weave(part, *next(left)) for part in self._parts)
-        return "".join(parts)
+        texts = [next(left) for _ in self._passages]
+        read = {own: text for own, (text, _) in zip(self._read, left)}
+        tags = {tag: say(tag, read) for tag in self._tags}
 
+        def put(element: Element) -> Element:
+            return replace(element, opening=tags.get(element.opening, element.opening))
 
-def _cut(text: str) -> Iterator[tuple[str, bool]]:
-    """The parts of an HTML text, by turns texts and tags, and whether each is a text; texts may be empty."""
-    begin = at = 0
-    last = text.rfind("-->")  # so that it is not looked for behind each of many beginnings
-    while (at := text.find("<", at)) >= 0:
-        end = _end_of_tag(text, at, last)
-        if end is None:
-            at += 1
-            continue
-        yield text[begin:at], True
-        name = _NAME.match(text, at)
-        if name and text[at + 1] != "/" and name[1].lower() in UNTOUCHED:
-            closing = re.compile(rf"</{re.escape(name[1])}\s*>", re.IGNORECASE).search(text, end)
-            end = closing.end() if closing else len(text)
-        yield text[at:end], False
-        begin = at = end
-    yield text[begin:], True
-
-
-def _end_of_tag(text: str, at: int, last: int) -> int | None:
-    """Where the tag or the comment that begins here ends, or nothing if none does."""
-    if text.startswith("<!--", at):
-        return text.find("-->", at + 4) + 3 if last >= at + 4 else None
-    if not text[at + 1 : at + 2] or not (text[at + 1].isalpha() or text[at + 1] in "/!?"):
-        return None
-    for _ in range(MOST_QUOTED):
-        found = _STOP.search(text, at + 1)
-        if not found or found[0] == "<":
-            return None
-        if found[0] == ">":
-            return found.end()
-        at = text.find(found[0], found.end())
-        if at < 0:
-            return None
-    return None
+        left = iter(texts)
+        return "".join(
+            tags.get(part, part)
+            if isinstance(part, str)
+            else weave(replace(part, elements=tuple(map(put, part.elements))), *next(left))
+            for part in self._parts
+        )
 
 
 def _is_inline(tag: str) -> bool:
-    return _name(tag) in INLINE | EMPTY
-
-
-def _name(tag: str) -> str:
-    found = _NAME.match(tag)
-    return found[1].lower() if found else ""
+    return name_of(tag) in INLINE | EMPTY
 
 
 def _find_passages(run: Sequence[str]) -> Iterator[str | Passage]:
@@ -164,7 +138,7 @@ def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, 
         begin, end = begin + 2, end - 2
     texts = [html.unescape(part) for part in run[begin:end:2]]
     if not any(map(str.isalnum, "".join(texts))):
-        yield "".join(run[begin:end])
+        yield from run[begin:end]
     elif end - begin > 4 * MOST_ELEMENTS:
         for place in range(begin, end, 2):
             yield from _find_passage(run, place, place + 1, {})
@@ -189,12 +163,12 @@ def _find_partners(run: Sequence[str]) -> dict[int, int]:
     partners: dict[int, int] = {}
     above: list[int] = []
     for place in range(1, len(run), 2):
-        name = _name(run[place])
+        name = name_of(run[place])
         if name in EMPTY:
             partners[place] = place
         elif not run[place].startswith("</"):
             above.append(place)
-        elif above and _name(run[above[-1]]) == name:
+        elif above and name_of(run[above[-1]]) == name:
             partners[place] = above.pop()
             partners[partners[place]] = place
         else:

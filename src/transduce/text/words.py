@@ -1,11 +1,16 @@
-"""Words: those of English text as the Penn Treebank has them, and whether all of them are in capitals.
+"""Words: those of English text as the Penn Treebank has them, where one goes on, and whether all are in capitals.
 
 In a treebank punctuation stands apart, and so do the parts of `do n't` and `the dog 's`. Treebanks differ in more than
 these rules say (some part words at hyphens): where there are words already, give those.
 """
 
 import re
+from unicodedata import category
 
+# Thai, Lao, Burmese, Khmer, kana and Chinese characters: they need no space between words, and any may begin one.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
 _NUMBER_MARK = r"(?<!\d)[,:]|[,:](?!\d)"  # the comma of 1,000 and the colon of 10:30 stay
 _RULES = [
     (re.compile(pattern, flags), new)
@@ -47,3 +52,15 @@ def in_capitals(text: str) -> bool:
     words = [letters for word in text.split() if (letters := sum(map(str.isupper, word)))]
     longest = max(words, default=0)
     return longest >= 5 or (longest >= 3 and len(words) >= 3)
+
+
+def is_one_word(before: str, behind: str) -> bool:
+    """Whether a text goes on with the last word of the text before it: letters and digits do, and accents on them."""
+    last, first = before[-1:], behind[:1]
+    if not last or not first or not (last.isalnum() or _is_mark(last)):
+        return False
+    return _is_mark(first) or (first.isalnum() and not _UNSPACED.search(last + first))
+
+
+def _is_mark(character: str) -> bool:
+    return category(character).startswith("M")
