@@ -72,6 +72,7 @@ _PARSING_SMALL = replace(
         best_by="f1",
         bleu_sentences=250,
     ),
+    search=replace(_PARSING.search, word_share=0.5),
 )
 # Muon, mixed lengths, more heads, a rate that falls to zero: each brings a toy corpus sooner to no errors (docs/log).
 _TINY = replace(
