@@ -420,6 +420,9 @@ def test_wrong_orders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "nowhere: does not exist" in capsys.readouterr().err
     assert main(["export", ours, "--to", "ctranslate2", "--out", ours]) == 1
     assert "is there already" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["export", ours, "--to", "argos", "--languages", "en", "de", "--out", str(tmp_path / "empty")]) == 1
+    assert "empty: is a folder, and a package is one file" in capsys.readouterr().err
     (tmp_path / "one").write_text("one\n")
     (tmp_path / "two").write_text("one\ntwo\n")
     files = ["--check", str(tmp_path / "one"), "--reference", str(tmp_path / "two")]
