@@ -280,6 +280,16 @@ def test_other_files_are_left_alone(tmp_path: Path, data: Path, capsys: pytest.C
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+def test_a_model_is_left_alone(tmp_path: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str]):
+    """Though its settings have the name and the form of those of a run."""
+    out = shutil.copytree(short / "model", tmp_path / "model")
+    assert train(data, out) == 1
+    assert "holds other files (README.md) and no run" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in (short / "model").iterdir()
+    }
+
+
 def test_a_run_may_hold_notes(killed: Path, data: Path):
     (killed / "notes.txt").write_text("looks good so far")
     assert train(data, killed, "--resume", "--training.steps", "11") == 0

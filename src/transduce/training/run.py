@@ -175,7 +175,8 @@ _OWN_NAMES = {LOCK, "checkpoints", saved.CONFIG, METRICS, CURVE, EVENTS, MODEL, 
 
 def _is_run(out: Path) -> bool:
     try:
-        return bool(Checkpoints(out).all()) or saved.read_config(out) is not None
+        # A model has its settings in a file of the same name.
+        return bool(Checkpoints(out).all()) or (not (out / saved.MANIFEST).exists() and bool(saved.read_config(out)))
     except TransduceError:
         return False  # another program's config.json
 
