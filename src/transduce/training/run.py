@@ -84,16 +84,22 @@ class _Silent:
 
 def run_training(request: Request) -> Outcome:
     """Set up a run or take it up again, train it, and write its model."""
-    data = DataSet.open(request.data)
-    config = fit_to_data(request.config, data)
-    if config.training.sharded and "RANK" not in os.environ:
-        raise ConfigError(
-            "training.sharded splits the weights over several processes, and this is one; start them with: "
-            "torchrun --standalone --nproc-per-node 8 -m transduce train …"
-        )
-    torch.set_num_threads(choose_threads(config.model, request.threads))
-    with join_processes(request.device) as processes, _own(request, processes):
-        checkpoint, problems = _find_checkpoint(request, config, data, processes)
+    with join_processes(request.device) as processes, ExitStack() as held:
+        with processes.together():
+            data = DataSet.open(request.data)
+            config = fit_to_data(request.config, data)
+            if config.training.sharded and "RANK" not in os.environ:
+                raise ConfigError(
+                    "training.sharded splits the weights over several processes, and this is one; start them with: "
+                    "torchrun --standalone --nproc-per-node 8 -m transduce train …"
+                )
+            torch.set_num_threads(choose_threads(config.model, request.threads))
+        found = None
+        with processes.together():
+            if processes.first:
+                held.enter_context(_own(request.out))
+                found = _find_checkpoint(request, config, data)
+        checkpoint, problems = processes.share(found) or (None, [])
         with _set_up(request, config, data, checkpoint, processes) as run:
             for problem in problems:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
@@ -154,12 +160,8 @@ def _check_positions(model: ModelConfig, data: DataSet) -> None:
 
 
 @contextmanager
-def _own(request: Request, processes: Processes) -> Iterator[None]:
-    """Make the run's folder and keep others from writing to it; the first process does."""
-    if not processes.first:
-        yield
-        return
-    out = request.out
+def _own(out: Path) -> Iterator[None]:
+    """Make the run's folder and keep others from writing to it."""
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file; name a folder for --out")
     foreign = sorted(set(os.listdir(out)) - _OWN_NAMES) if out.exists() else []
@@ -181,27 +183,23 @@ def _is_run(out: Path) -> bool:
         return False  # another program's config.json
 
 
-def _find_checkpoint(
-    request: Request, config: Config, data: DataSet, processes: Processes
-) -> tuple[Path | None, list[str]]:
-    """The checkpoint to go on from, if any, once it is sure that it fits what is asked for."""
-    found: tuple[Path, list[str]] | None = None
-    if processes.first:
-        checkpoints = Checkpoints(request.out)
-        if checkpoints.all() and not request.resume:
-            newest = checkpoints.all()[-1].name
-            raise DataError(f"{request.out}: holds a run ({newest}); --resume goes on with it, or name another --out")
-        if not checkpoints.all() and (request.out / MODEL).exists():
-            raise DataError(f"{request.out}: holds a model and no checkpoints to go on from; name another --out")
-        found = checkpoints.newest_good() if request.resume else None
-        if found:
-            _refuse_differences(found[0], config, data)
-            checkpoints.go_back(found[0])
-            if request.start:
-                flag = "--encoder-from" if request.start.encoder else "--from"
-                note = f"{flag} {request.start.path} was for the beginning of the run: it is passed over"
-                print(note, file=sys.stderr)
-    return processes.share(found) or (None, [])
+def _find_checkpoint(request: Request, config: Config, data: DataSet) -> tuple[Path, list[str]] | None:
+    """The checkpoint to go on from, if one fits what is asked for, and what is wrong with those after it."""
+    checkpoints = Checkpoints(request.out)
+    if checkpoints.all() and not request.resume:
+        newest = checkpoints.all()[-1].name
+        raise DataError(f"{request.out}: holds a run ({newest}); --resume goes on with it, or name another --out")
+    if not checkpoints.all() and (request.out / MODEL).exists():
+        raise DataError(f"{request.out}: holds a model and no checkpoints to go on from; name another --out")
+    found = checkpoints.newest_good() if request.resume else None
+    if found:
+        _refuse_differences(found[0], config, data)
+        checkpoints.go_back(found[0])
+        if request.start:
+            flag = "--encoder-from" if request.start.encoder else "--from"
+            note = f"{flag} {request.start.path} was for the beginning of the run: it is passed over"
+            print(note, file=sys.stderr)
+    return found
 
 
 def _refuse_differences(checkpoint: Path, config: Config, data: DataSet) -> None:
@@ -256,18 +254,19 @@ def _set_up(
 ) -> Iterator[Run]:
     """Put together model, optimiser, batches and log files."""
     training = config.training
-    torch.manual_seed(training.seed)
-    model = Transformer(config.model)
-    notes: list[str] = []
-    origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
-    if request.start and checkpoint is None:
-        origin, notes = request.start.begin(model, data)
-    model.to(processes.device)
-    frozen = freeze(model, training.freeze)
-    if frozen:
-        notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
-    bf16 = uses_bf16(training, config.model, processes.device)
-    batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
+    with processes.together():
+        torch.manual_seed(training.seed)
+        model = Transformer(config.model)
+        notes: list[str] = []
+        origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
+        if request.start and checkpoint is None:
+            origin, notes = request.start.begin(model, data)
+        model.to(processes.device)
+        frozen = freeze(model, training.freeze)
+        if frozen:
+            notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
+        bf16 = uses_bf16(training, config.model, processes.device)
+        batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
     longest = batches.longest["source"], batches.longest["target"]
     objective = Objective(model, training.label_smoothing, longest, training.agreement)
     wrapped = processes.wrap(objective, training.sharded)
