@@ -1,6 +1,7 @@
 """Means of checkpoints and of the weights during training, against NumPy in float64."""
 
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -162,15 +163,25 @@ def test_the_mean_of_several_models(tmp_path: Path, run: Path, data: Path):
     ids=["the last checkpoint", "the mean of the last 2 checkpoints", "the best checkpoint"],
 )
 def test_the_final_model_is_the_best_candidate(
-    tmp_path: Path, data: Path, peak: str, later: str, steps: list[int], request: pytest.FixtureRequest
+    tmp_path: Path,
+    data: Path,
+    peak: str,
+    later: str,
+    steps: list[int],
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
 ):
-    """A loss that falls, one that jumps about, and one that a rate much too high has spoilt."""
+    """A loss that falls, one that jumps about, and one that a rate much too high has spoilt; numbers say why."""
     out = tmp_path / "run"
     flags = ["--training.warmup-steps", "1", "--training.average-checkpoints", "2"]
     assert train(data, out, *SHORT, *flags, "--training.peak-rate", peak, "--training.steps", "4") == 0
     assert train(data, out, *SHORT, *flags, "--training.peak-rate", later, "--resume") == 0
     loaded = saved.load_model(out)
     assert loaded.about["what"] in request.node.name
+    said = capsys.readouterr().out.split("ended:")[-1]
+    losses = {name: float(loss) for name, loss in re.findall(r"(the .+): step.*: smoothed dev loss ([\d.]+),", said)}
+    assert losses[loaded.about["what"]] == min(losses.values())
+    assert f"model: {out}/model is {loaded.about['what']}, whose smoothed dev loss is lowest\n" in said
     assert loaded.about["made_from"] == [checkpoints(out)[step].name for step in steps]
     assert_is_mean(out / "model", [checkpoints(out)[step] for step in steps])
     assert main(["average", str(out), "--last", "2", "--out", str(tmp_path / "mean")]) == 0

@@ -156,8 +156,9 @@ def test_a_finished_run_is_judged_by_another_score(
     flags = ["--training.bleu-sentences", "5", "--search.extra-tokens", "5", "--training.best-by", "bleu"]
     assert train(data, out, *SHORT, *flags, "--resume") == 0
     lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
-    assert ", BLEU " in lines["the last checkpoint"]
-    assert ", BLEU " in lines["the mean of the last 4 checkpoints"]
+    assert ": dev BLEU " in lines["the last checkpoint"]
+    assert ": dev BLEU " in lines["the mean of the last 4 checkpoints"]
+    assert lines["model"].endswith(", whose dev BLEU is highest")
     assert "the best checkpoint" not in lines
 
 

@@ -94,7 +94,7 @@ def test_asked_to_stop_and_then_given_no_more_steps(
         at_step(2, lambda: send(signal.SIGTERM), once.setattr)
         assert train(data, out, *SHORT) == 143
     assert train(data, out, *SHORT, "--training.steps", "3", "--resume") == 0
-    assert "the last checkpoint: step-00000003: dev perplexity" in capsys.readouterr().out
+    assert "the last checkpoint: step-00000003: smoothed dev loss" in capsys.readouterr().out
     assert saved.load_model(out).folder == out / "model"
 
 

@@ -33,7 +33,7 @@ from transduce.training.live import Live, format_count, show_training
 from transduce.training.loop import Run, score, train, validate
 from transduce.training.loss import Objective
 from transduce.training.meter import Meter
-from transduce.training.metrics import DevMetrics, MetricsFile, TrainMetrics, read_metrics
+from transduce.training.metrics import BEST_BY, DevMetrics, MetricsFile, TrainMetrics, read_metrics
 from transduce.training.optimiser import MovingAverage, Optimiser, freeze
 from transduce.training.stopping import Limits
 from transduce.training.warm import Start, remembered
@@ -388,8 +388,7 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
             continue
         candidates.append((rank_score(dev, training.best_by), name, folders, dev))
         metrics = DevMetrics(step=0, seconds=0, best=False, **dev)
-        what = f"dev perplexity {metrics.perplexity:.3f}{metrics.search_score}"
-        lines.append((name, f"{_step_names(folders)}: {what}"))
+        lines.append((name, f"{_step_names(folders)}: {metrics.describe(training.best_by)}"))
     if not candidates:
         raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
     _, name, folders, dev = min(candidates, key=lambda candidate: candidate[0])
@@ -403,7 +402,8 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
     if places := _find_places(run, weights):
         about["alignment"] = write_places(places)
     saved.save_model(run.folder / MODEL, run.config, weights, run.data.subwords, about)
-    return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
+    why = f", whose {BEST_BY[training.best_by]}" if dev else ""
+    return [*lines, ("model", f"{run.folder / MODEL} is {name}{why}")]
 
 
 def _find_places(run: Run, weights: Mapping[str, Tensor]) -> list[Place]:
