@@ -245,6 +245,33 @@ def test_what_would_be_another_run_is_refused_by_name(
     assert contents(killed_run) == before
 
 
+def test_a_preset_that_is_missing_is_named_first(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
+    """Some settings of the run are its own, as they often are; what may change is not said among what may not."""
+    out, own = tmp_path / "run", ["--batch.source-tokens", "512", "--training.steps", "2", "--device", "cpu"]
+    usual = ["--training.warmup-steps", "1", "--training.bleu-sentences", "0"]
+    assert main(["train", str(data), "--out", str(out), "--preset", "tiny", *own, *usual]) == 0
+    capsys.readouterr()
+    assert main(["train", str(data), "--out", str(out), "--resume", *own]) == 1
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == (
+        f"error: {out}: its settings look like those of --preset tiny; give all the flags that the run was begun with"
+    )
+    assert any("model.layers was 2 and would be 6" in line for line in others)
+    assert all(" and would be " in line for line in others)
+    assert main(["train", str(data), "--out", str(out), "--resume", "--preset", "tiny", *own, *usual]) == 0
+
+
+def test_a_model_to_begin_with_that_is_missing_is_named_first(
+    tmp_path: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str]
+):
+    out, steps = tmp_path / "run", ["--training.steps", "2", "--device", "cpu", "--training.bleu-sentences", "0"]
+    assert main(["train", str(data), "--out", str(out), "--from", str(short), *steps]) == 0
+    capsys.readouterr()
+    assert main(["train", str(data), "--out", str(out), "--resume", *steps]) == 1
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith(f"error: {out}: was begun with --from and a model called {short.name}; give all the flags")
+
+
 def test_a_run_is_not_begun_where_there_is_one(whole: Path, data: Path, capsys: pytest.CaptureFixture[str]):
     before = contents(whole)
     assert train(data, whole) == 1

@@ -35,16 +35,13 @@ from transduce.training.loss import Objective
 from transduce.training.meter import Meter
 from transduce.training.metrics import BEST_BY, DevMetrics, MetricsFile, TrainMetrics, read_metrics
 from transduce.training.optimiser import MovingAverage, Optimiser, freeze
+from transduce.training.resume import refuse_differences
 from transduce.training.stopping import Limits
 from transduce.training.warm import Start, remembered
 
 FOR_PLACES = 200  # dev pairs among which some are taken to find out which heads show where words come from
 BUSY = "another transduce train is writing this run; wait for it to end"
 METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "model"
-# What may change when a run goes on: all else would make it another run.
-_MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "training.", "search.")
-_FIXED = ("training.seed",)
-_ANEW = "begin a new run with --from and another --out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,59 +190,13 @@ def _find_checkpoint(request: Request, config: Config, data: DataSet) -> tuple[P
         raise DataError(f"{request.out}: holds a model and no checkpoints to go on from; name another --out")
     found = checkpoints.newest_good() if request.resume else None
     if found:
-        _refuse_differences(found[0], config, data)
+        refuse_differences(found[0], config, data, request.start)
         checkpoints.go_back(found[0])
         if request.start:
             flag = "--encoder-from" if request.start.encoder else "--from"
             note = f"{flag} {request.start.path} was for the beginning of the run: it is passed over"
             print(note, file=sys.stderr)
     return found
-
-
-def _refuse_differences(checkpoint: Path, config: Config, data: DataSet) -> None:
-    manifest = saved.read_manifest(checkpoint)
-    made_from, known = manifest["about"]["data"], saved.read_subwords(checkpoint, manifest)
-    differences = []
-    if made_from["fingerprint"] != data.manifest["fingerprint"]:
-        differences = _differences(made_from["made_from"], data.manifest["made_from"])
-    elif any(own.model != known[side].model for side, own in data.subwords.items()):
-        differences = ["its subwords, though all settings are the same (SentencePiece may have another version)"]
-    if differences:
-        raise DataError(
-            f"{data.folder}: is not the data set this run was trained on; it differs in {', '.join(differences)}; "
-            f"prepare it as it was, or {_ANEW}"
-        )
-    before, now = _flat(strict.to_dict(saved.read_config(checkpoint))), _flat(strict.to_dict(config))
-    refused = []
-    for key, value in now.items():
-        if before.get(key) != value:
-            was, now_is = strict.literal(before.get(key)), strict.literal(value)
-            if key.startswith(_MAY_CHANGE) and key not in _FIXED:
-                print(f"changed since {checkpoint.name}: {key} was {was} and is {now_is} now", file=sys.stderr)
-            else:
-                refused.append(
-                    f"{checkpoint}: {key} was {was} and would be {now_is}; resume with the old value, or {_ANEW}"
-                )
-    if refused:
-        raise ConfigError("\n".join(refused))
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    old, new = _flat(before), _flat(now)
-    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    return [
-        f"the text of {key.removeprefix('contents.')}"
-        if key.startswith("contents.")
-        else f"{key.removeprefix('settings.')} ({strict.literal(old.get(key))}, now {strict.literal(new.get(key))})"
-        for key in keys
-    ]
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {path + name: value}
-    return flat
 
 
 @contextmanager
