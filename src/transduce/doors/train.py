@@ -38,7 +38,11 @@ def _read(parser: Parser, argv: list[str]) -> "Request":
         "--preset", metavar="NAME", help="settings to begin with (default base, or with --from those to tune it with)"
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings laid over them; flags override it")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in RUN, if there is one")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the last checkpoint in RUN, if there is one; Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP save one",
+    )
     parser.add_argument("--from", metavar="RUN", dest="start", help="begin with the weights of another run or model")
     parser.add_argument(
         "--encoder-from",
