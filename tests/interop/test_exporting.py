@@ -87,8 +87,10 @@ def test_huggingface_gives_our_logits(tmp_path: Path, kind: str):
     (tmp_path / "theirs").mkdir()
     to_huggingface.write(loaded, tmp_path / "theirs", "float32")
     tokenizer: Any = AutoTokenizer.from_pretrained(str(tmp_path / "theirs"))
-    model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(tmp_path / "theirs"))
+    model: Any
+    model, report = AutoModelForSeq2SeqLM.from_pretrained(str(tmp_path / "theirs"), output_loading_info=True)
     assert type(model).__name__ == HUGGINGFACE[kind]
+    assert not any(report.values()), report  # of what it prints: nothing is missing, unexpected or of another shape
     source = tokenizer(LINES["source"], return_tensors="pt", padding=True)
     target = tokenizer(text_target=LINES["target"], return_tensors="pt", padding=True)["input_ids"]
     for tokens, side in ((source["input_ids"], "source"), (target, "target")):
