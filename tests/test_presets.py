@@ -115,7 +115,8 @@ def test_the_parser_is_that_of_section_6_3():
 
 def test_the_smaller_parser_searches_as_the_papers():
     small, parsing = get("parsing-small").config, get("parsing").config
-    assert (small.search, small.model.layers) == (parsing.search, parsing.model.layers)
+    # Its trees are written with words, which the paper's are not.
+    assert (small.search, small.model.layers) == (replace(parsing.search, word_share=0.5), parsing.model.layers)
     assert small.model.parameters() < parsing.model.parameters() / 2
     assert small.model.dropout > parsing.model.dropout
 

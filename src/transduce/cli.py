@@ -121,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
             return run(sys.argv[1:] if argv is None else argv)
         finally:
             sys.stdout.flush()  # here, where a closed pipe is still caught
-    except SystemExit as leaving:  # argparse, once it has printed a verb's help
+    except SystemExit as leaving:  # argparse with a verb's help, or another process has said why
         return int(leaving.code or 0)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

@@ -30,6 +30,26 @@ def short_names(paths: Iterable[Path]) -> dict[Path, str]:
     return names
 
 
+def is_taken(path: Path) -> bool:
+    """Whether anything is there; an empty folder is a place for what is written."""
+    return path.exists() and (not path.is_dir() or any(path.iterdir()))
+
+
+def refuse_taken(out: Path) -> None:
+    """Nothing is written over."""
+    if is_taken(out):
+        raise DataError(f"{out}: is there already; remove it, or name another --out")
+
+
+def may_be_page(path: Path) -> bool:
+    """Whether a page or a picture may be written there: where nothing is, or another one."""
+    if not path.is_file():
+        return not path.exists()
+    with path.open("rb") as file:
+        begin = file.read(64).lstrip().lower()
+    return begin.startswith((b"<!doctype html", b"<svg")) or path.stat().st_size == 0
+
+
 def describe_file(path: Path) -> dict[str, Any]:
     """A file's size and checksum."""
     with path.open("rb") as file:

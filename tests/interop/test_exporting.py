@@ -89,8 +89,10 @@ def test_huggingface_gives_our_logits(tmp_path: Path, kind: str):
     (tmp_path / "theirs").mkdir()
     to_huggingface.write(loaded, tmp_path / "theirs", "float32")
     tokenizer: Any = AutoTokenizer.from_pretrained(str(tmp_path / "theirs"))
-    model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(tmp_path / "theirs"))
+    model: Any
+    model, report = AutoModelForSeq2SeqLM.from_pretrained(str(tmp_path / "theirs"), output_loading_info=True)
     assert type(model).__name__ == HUGGINGFACE[kind]
+    assert not any(report.values()), report  # of what it prints: nothing is missing, unexpected or of another shape
     source = tokenizer(LINES["source"], return_tensors="pt", padding=True)
     target = tokenizer(text_target=LINES["target"], return_tensors="pt", padding=True)["input_ids"]
     for tokens, side in ((source["input_ids"], "source"), (target, "target")):
@@ -435,6 +437,9 @@ def test_wrong_orders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "nowhere: does not exist" in capsys.readouterr().err
     assert main(["export", ours, "--to", "ctranslate2", "--out", ours]) == 1
     assert "is there already" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["export", ours, "--to", "argos", "--languages", "en", "de", "--out", str(tmp_path / "empty")]) == 1
+    assert "empty: is a folder, and a package is one file" in capsys.readouterr().err
     (tmp_path / "one").write_text("one\n")
     (tmp_path / "two").write_text("one\ntwo\n")
     files = ["--check", str(tmp_path / "one"), "--reference", str(tmp_path / "two")]

@@ -247,6 +247,8 @@ def test_what_cannot_be_written_is_refused_before_any_work(files: dict[str, Path
         ({"report": STANDARD_INPUT}, "--report - has no name"),
         ({"report": files["good"]}, "would overwrite a file that is to be read"),
         ({"sentences": files["ref.de"]}, "--sentences .* would overwrite"),
+        ({"report": files["bad"]}, "bad: is there already, and is no page"),
+        ({"sentences": Path("/dev/null")}, "/dev/null: is there already, and is no file"),
         ({"samples": -1}, "whole numbers from 0"),
         ({"seed": -1}, "whole numbers from 0"),
         ({"workers": 0}, "--workers 0 is not positive"),

@@ -188,6 +188,8 @@ def test_wrong_wishes_are_answered(tiny: Path, tmp_path: Path, capsys: pytest.Ca
     roles = tmp_path / "roles.json"
     roles.write_text('{"heads": [{"kind": "encoder"}]}')
     assert f"{roles}: is no page of `transduce heads`" in refused(capsys, *show, "--roles", roles)
+    assert "is there already, and is no page" in refused(capsys, "show", tiny, TEXT, "--out", roles)
+    assert "is there already, and is no page" in refused(capsys, "show", tiny, TEXT, "--out", "/dev/null")
     assert [path.name for path in tmp_path.iterdir()] == ["roles.json"]
 
 

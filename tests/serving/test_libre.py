@@ -12,6 +12,7 @@ from libretranslatepy import LibreTranslateAPI
 from server import Running, running
 
 from transduce.decoding.translator import Translator
+from transduce.serving.models import find_unread
 
 TEXT = "two euros and nine dollars"
 GERMAN = "es ist schon zwölf und der Kaffee ist nicht gut"
@@ -67,6 +68,56 @@ def test_auto_says_what_was_found(server: Running, loaded: list[Translator]):
     assert [found["language"] for found in answer["detectedLanguage"]] == ["de", "de"]
     sure, unsure = (found["confidence"] for found in answer["detectedLanguage"])
     assert sure > 50 > unsure
+
+
+SPANISH = "El tiempo es magnífico hoy y vamos a pasear por el parque con los niños."
+
+
+def test_a_language_that_is_not_served_is_found_too(server: Running):
+    """On LibreTranslate's scale: a clear text has 90 and more of 100, and all that is said of one is at most 100."""
+    for text, language in ((SPANISH, "es"), ("今天天气很好", "zh"), ("we go home and it is not what you think", "en")):
+        found = server.form("/detect", q=text).json
+        assert found[0]["language"] == language
+        assert 90 <= found[0]["confidence"] <= sum(one["confidence"] for one in found) <= 100.1
+    (nothing, *_) = server.form("/detect", q="1234").json
+    assert nothing == {"confidence": 0, "language": "en"}
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "wanted"),
+    [
+        (SPANISH, "de", "Spanish (es), and nothing here translates: from es, into de; there are en-de"),
+        (GERMAN, "fr", "German (de), and nothing here translates: from de, into fr; there are en-de"),
+        ("今天天气很好", "de", "Chinese (zh), and nothing"),
+    ],
+)
+def test_a_text_that_no_model_reads_is_refused(server: Running, text: str, target: str, wanted: str):
+    answers = [
+        server.post("/translate", {"q": ["nine", text], "source": "auto", "target": target}),
+        server.post("/v1/translate", {"texts": [text], "source": "auto", "target": target}),
+    ]
+    for answer in answers:
+        assert answer.status == 400
+        assert answer.json["error"].startswith(f"the text looks like {wanted}")
+    status, found = upload(server, "a.txt", text.encode(), source="auto", target=target)
+    assert (status, found["error"]) == (400, answers[0].json["error"])
+    assert (
+        server.post("/translate", {"q": text, "source": "en", "target": target}).status == 200
+    )  # who says so is right
+
+
+def test_what_is_too_short_to_tell_is_translated(server: Running, loaded: list[Translator]):
+    for text in ("El parque", "Ω", "17"):
+        answer = server.post("/translate", {"q": text, "source": "auto", "target": "fr"}).json
+        assert answer["translatedText"] == loaded[2].translate(text).text
+        assert answer["detectedLanguage"]["language"] == "en"
+
+
+def test_nothing_is_refused_where_a_language_served_cannot_be_told_from_others():
+    """Serbian looks like Bulgarian to who does not know it."""
+    text = "Данас је лепо време и идемо са децом у шетњу по парку."
+    assert find_unread(text, ["en", "de"]) == "bg"
+    assert find_unread(text, ["sr", "en"]) is None
 
 
 def test_a_text_in_the_language_wanted_stays(server: Running):

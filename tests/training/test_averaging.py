@@ -1,6 +1,7 @@
 """Means of checkpoints and of the weights during training, against NumPy in float64."""
 
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from runs import SHORT, checkpoints, leftovers, one_thread, prepare, save_later,
 from safetensors.numpy import load_file
 
 from transduce.cli import main
+from transduce.errors import DataError
 from transduce.model import saved
 from transduce.text import numbers
 from transduce.text.shards import DataSet
 from transduce.text.subwords import BEGIN
 from transduce.training import loop
+from transduce.training.averaging import average
 
 
 def weights(folder: Path) -> dict[str, np.ndarray]:
@@ -99,6 +102,46 @@ def test_the_mean_becomes_the_runs_model(run: Path):
     assert leftovers(run) == []
 
 
+@pytest.mark.parametrize(
+    "what", ["photos", "a file", "{data}", "{run}", "{run}/checkpoints", "{run}/checkpoints/step-00000008", "{other}"]
+)
+def test_a_mean_takes_nobodys_place(
+    tmp_path: Path, run: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str], what: str
+):
+    """Neither strange files nor a data set, a run, a checkpoint or the model of another run."""
+    (tmp_path / "photos" / "summer").mkdir(parents=True)
+    (tmp_path / "photos" / "summer" / "a.jpg").write_text("precious")
+    (tmp_path / "a file").write_text("precious")
+    out = tmp_path / what.format(run=run, data=data, other=short / "model")
+    before = {path: path.read_bytes() for path in [out, *out.rglob("*")] if path.is_file() and path.name != ".lock"}
+    assert before
+    for names in ([run], [run, short]):
+        assert main(["average", *map(str, names), "--out", str(out)]) == 1
+        wanted = f"error: {out}: is there already; remove it, or name another --out"
+        assert capsys.readouterr().err.splitlines() == [wanted]
+    if not (out / "model.safetensors").exists():  # nor where the command line has not looked
+        with pytest.raises(DataError, match="is there already, and is no model"):
+            average([run], out)
+    after = {path: path.read_bytes() for path in [out, *out.rglob("*")] if path.is_file() and path.name != ".lock"}
+    assert after == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_mean_may_be_written_into_an_empty_folder_or_by_the_name_of_the_runs_model(tmp_path: Path, run: Path):
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "empty", run / "model"):
+        assert main(["average", str(run), "--last", "2", "--out", str(out)]) == 0
+        assert_is_mean(out, [checkpoints(run)[step] for step in (6, 8)])
+
+
+def test_a_writer_removes_what_it_left_itself_and_nothing_of_others(tmp_path: Path, run: Path):
+    """A model `en` is written beside `en-de`, which another process may be writing now."""
+    for name in (".partial-en-77", ".partial-en-de-77", ".old-en-passant"):
+        (tmp_path / name).mkdir()
+    average([run], tmp_path / "en")
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [".old-en-passant", ".partial-en-de-77"]
+
+
 def test_checkpoints_of_interruptions_are_not_averaged(tmp_path: Path, run: Path):
     save_later(run, 9)
     assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "mean")]) == 0
@@ -120,15 +163,25 @@ def test_the_mean_of_several_models(tmp_path: Path, run: Path, data: Path):
     ids=["the last checkpoint", "the mean of the last 2 checkpoints", "the best checkpoint"],
 )
 def test_the_final_model_is_the_best_candidate(
-    tmp_path: Path, data: Path, peak: str, later: str, steps: list[int], request: pytest.FixtureRequest
+    tmp_path: Path,
+    data: Path,
+    peak: str,
+    later: str,
+    steps: list[int],
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
 ):
-    """A loss that falls, one that jumps about, and one that a rate much too high has spoilt."""
+    """A loss that falls, one that jumps about, and one that a rate much too high has spoilt; numbers say why."""
     out = tmp_path / "run"
     flags = ["--training.warmup-steps", "1", "--training.average-checkpoints", "2"]
     assert train(data, out, *SHORT, *flags, "--training.peak-rate", peak, "--training.steps", "4") == 0
     assert train(data, out, *SHORT, *flags, "--training.peak-rate", later, "--resume") == 0
     loaded = saved.load_model(out)
     assert loaded.about["what"] in request.node.name
+    said = capsys.readouterr().out.split("ended:")[-1]
+    losses = {name: float(loss) for name, loss in re.findall(r"(the .+): step.*: smoothed dev loss ([\d.]+),", said)}
+    assert losses[loaded.about["what"]] == min(losses.values())
+    assert f"model: {out}/model is {loaded.about['what']}, whose smoothed dev loss is lowest\n" in said
     assert loaded.about["made_from"] == [checkpoints(out)[step].name for step in steps]
     assert_is_mean(out / "model", [checkpoints(out)[step] for step in steps])
     assert main(["average", str(out), "--last", "2", "--out", str(tmp_path / "mean")]) == 0
@@ -157,7 +210,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         ["{run}", "{run}", "--last", "2", "--out", "{out}"],
         "--last and --best choose among the checkpoints of one run; name one run, or no such flag",
     ),
-    "no model": (["{run}", "{data}", "--out", "{out}"], "{data}/manifest.json: not the manifest of a model; name"),
+    "no model": (["{run}", "{data}", "--out", "{out}"], "{data}: is a data set, and no model; train one on it"),
     "no such thing": (
         ["{run}", "{out}", "--out", "{out}"],
         "{out}: does not exist; name a run, a checkpoint or a model",

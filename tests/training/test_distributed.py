@@ -1,11 +1,13 @@
 """Two processes train as one: the same losses and weights, replicated or sharded, and each can go on for the other."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,13 +20,14 @@ from transduce.training.distributed import Processes
 SAME = ["--model.dropout", "0"]  # masks are drawn in each process for itself
 
 
-def train_by_two(forks: Forks, data: Path, out: Path, *more: str) -> Ended:
+def train_by_two(forks: Forks, data: Path, out: Path, *more: str, places: Sequence[Path] = ()) -> Ended:
     """Train in two processes which meet over gloo, as torchrun would start them but without its own imports."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     codes = [f"os.environ |= {place | {'RANK': rank, 'LOCAL_RANK': rank}}" for rank in ("0", "1")]
+    codes = [f"{code}\nos.chdir({str(folder)!r})" for code, folder in zip(codes, places or [Path.cwd()] * 2)]
     return forks.run_all(codes, *command(data, out, *more))
 
 
@@ -77,8 +80,42 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path, data: Pa
 def test_processes_that_are_too_many_for_a_batch_are_told(tmp_path: Path, data: Path, forks: Forks):
     done = train_by_two(forks, data, tmp_path / "run", "--batch.parts", "1")
     assert done.code != 0
-    assert "batch.parts = 1" in done.text
-    assert "raise batch.parts to 2" in done.text
+    (line,) = done.text.splitlines()
+    assert "batch.parts = 1" in line
+    assert "raise batch.parts to 2" in line
+
+
+MISTAKES = {
+    "a run that is there": ([], "error: {run}: holds a run (step-00000020); --resume goes on with it, or name another"),
+    "another seed": (
+        ["--resume", "--training.seed", "7"],
+        "error: {run}/checkpoints/step-00000020: training.seed was 1 and would be 7; resume with the old value",
+    ),
+    "no such flag": (["--resum"], "error: unknown flag --resum; did you mean --resume?"),
+    "no such model": (["--out", "{run}-2", "--from", "{run}-1"], "error: {run}-1: does not exist; name a run"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_ends_all_processes_and_is_said_once(
+    tmp_path: Path, data: Path, alone: Path, forks: Forks, what: str
+):
+    """Whether one process finds it, such as a run that is there, or all of them."""
+    more, wanted = MISTAKES[what]
+    run = shutil.copytree(alone, tmp_path / "run")
+    done = train_by_two(forks, data, run, *SAME, *(word.format(run=run) for word in more))
+    assert done.code != 0
+    (line,) = done.text.splitlines()
+    assert line.startswith(wanted.format(run=run))
+
+
+def test_what_one_process_alone_finds_is_said(tmp_path: Path, data: Path, forks: Forks):
+    """Such as a data set that its machine does not have."""
+    done = train_by_two(forks, Path(data.name), tmp_path / "run", *SAME, places=(data.parent, tmp_path))
+    assert done.code != 0
+    (line,) = done.text.splitlines()
+    assert line.startswith(f"error: {data.name}")
+    assert not (tmp_path / "run").exists()
 
 
 def test_one_process_has_nothing_to_shard(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):

@@ -125,14 +125,7 @@ def test_steps_are_captured_alone_on_a_gpu_where_our_kernels_compute_all(monkeyp
     assert not captures(training, replace(model, attention="additive"), gpu)
     assert captures(training, replace(model, biases=True), gpu)
     assert captures(training, replace(model, positions="rotary"), gpu)
-    for changes, expected in (
-        ({"d_k": 128, "d_v": 128}, True),
-        ({"d_k": 136}, False),
-        ({"d_v": 136}, False),
-        ({"heads": 4}, True),
-        ({"heads": 2}, False),
-    ):
-        assert captures(training, replace(model, **changes), gpu) is expected, changes
+    assert captures(training, replace(model, heads=1), gpu)
     pretend(monkeypatch, gpus=1, capability=(7, 5))
     assert not captures(training, model, gpu)
     pretend(monkeypatch, gpus=1)

@@ -156,8 +156,9 @@ def test_a_finished_run_is_judged_by_another_score(
     flags = ["--training.bleu-sentences", "5", "--search.extra-tokens", "5", "--training.best-by", "bleu"]
     assert train(data, out, *SHORT, *flags, "--resume") == 0
     lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
-    assert ", BLEU " in lines["the last checkpoint"]
-    assert ", BLEU " in lines["the mean of the last 4 checkpoints"]
+    assert ": dev BLEU " in lines["the last checkpoint"]
+    assert ": dev BLEU " in lines["the mean of the last 4 checkpoints"]
+    assert lines["model"].endswith(", whose dev BLEU is highest")
     assert "the best checkpoint" not in lines
 
 
@@ -244,6 +245,33 @@ def test_what_would_be_another_run_is_refused_by_name(
     assert contents(killed_run) == before
 
 
+def test_a_preset_that_is_missing_is_named_first(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
+    """Some settings of the run are its own, as they often are; what may change is not said among what may not."""
+    out, own = tmp_path / "run", ["--batch.source-tokens", "512", "--training.steps", "2", "--device", "cpu"]
+    usual = ["--training.warmup-steps", "1", "--training.bleu-sentences", "0"]
+    assert main(["train", str(data), "--out", str(out), "--preset", "tiny", *own, *usual]) == 0
+    capsys.readouterr()
+    assert main(["train", str(data), "--out", str(out), "--resume", *own]) == 1
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == (
+        f"error: {out}: its settings look like those of --preset tiny; give all the flags that the run was begun with"
+    )
+    assert any("model.layers was 2 and would be 6" in line for line in others)
+    assert all(" and would be " in line for line in others)
+    assert main(["train", str(data), "--out", str(out), "--resume", "--preset", "tiny", *own, *usual]) == 0
+
+
+def test_a_model_to_begin_with_that_is_missing_is_named_first(
+    tmp_path: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str]
+):
+    out, steps = tmp_path / "run", ["--training.steps", "2", "--device", "cpu", "--training.bleu-sentences", "0"]
+    assert main(["train", str(data), "--out", str(out), "--from", str(short), *steps]) == 0
+    capsys.readouterr()
+    assert main(["train", str(data), "--out", str(out), "--resume", *steps]) == 1
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith(f"error: {out}: was begun with --from and a model called {short.name}; give all the flags")
+
+
 def test_a_run_is_not_begun_where_there_is_one(whole: Path, data: Path, capsys: pytest.CaptureFixture[str]):
     before = contents(whole)
     assert train(data, whole) == 1
@@ -278,6 +306,16 @@ def test_other_files_are_left_alone(tmp_path: Path, data: Path, capsys: pytest.C
     wanted = f"error: {out}: holds other files ({first}) and no run; name a new or empty folder for --out"
     assert capsys.readouterr().err.splitlines() == [wanted]
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_a_model_is_left_alone(tmp_path: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str]):
+    """Though its settings have the name and the form of those of a run."""
+    out = shutil.copytree(short / "model", tmp_path / "model")
+    assert train(data, out) == 1
+    assert "holds other files (README.md) and no run" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in (short / "model").iterdir()
+    }
 
 
 def test_a_run_may_hold_notes(killed: Path, data: Path):

@@ -28,7 +28,7 @@ def send(*numbers: int) -> None:
         os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
 def test_a_run_asked_to_stop_saves_and_goes_on_exactly(
     tmp_path: Path,
     data: Path,
@@ -94,7 +94,7 @@ def test_asked_to_stop_and_then_given_no_more_steps(
         at_step(2, lambda: send(signal.SIGTERM), once.setattr)
         assert train(data, out, *SHORT) == 143
     assert train(data, out, *SHORT, "--training.steps", "3", "--resume") == 0
-    assert "the last checkpoint: step-00000003: dev perplexity" in capsys.readouterr().out
+    assert "the last checkpoint: step-00000003: smoothed dev loss" in capsys.readouterr().out
     assert saved.load_model(out).folder == out / "model"
 
 
@@ -146,6 +146,52 @@ def test_signals_are_remembered_only_while_training():
         send(signal.SIGUSR1, signal.SIGTERM)
         assert signals.asked == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")
+def test_under_nohup_a_run_goes_on(tmp_path: Path, data: Path, short: Path, monkeypatch: pytest.MonkeyPatch):
+    out, before = tmp_path / "run", signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        at_step(4, lambda: send(signal.SIGHUP), monkeypatch.setattr)
+        assert train(data, out, *SHORT) == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert contents(out) == contents(short)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")
+def test_a_terminal_that_is_gone_costs_nothing(tmp_path: Path, data: Path):
+    """As when the connection is lost: the run can print no more, and saves all the same."""
+    out = tmp_path / "run"
+    ours, theirs = os.openpty()
+    arguments = command(data, out, "--training.steps", "1000000", "--training.checkpoint-steps", "1000000")
+    with subprocess.Popen(
+        [sys.executable, "-c", IN_TERMINAL, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as running:
+        os.close(theirs)
+        end = time.monotonic() + 60
+        while not ((out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size):
+            assert running.poll() is None, "the run ended too soon"
+            assert time.monotonic() < end
+            os.read(ours, 1 << 16)
+        os.close(ours)
+        running.wait(60)
+    (step,) = checkpoints(out)
+    assert saved.read_manifest(checkpoints(out)[step])["about"]["interrupted"]
+    assert checkpoint.find_damage(checkpoints(out)[step]) is None
+
+
+IN_TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from transduce.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def test_a_process_gets_sigterm_from_outside(tmp_path: Path, data: Path):

@@ -1,16 +1,21 @@
 """What the doors of several verbs share."""
 
 import json
+import os
+import time
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from transduce import strict
-from transduce.errors import UsageError
+from transduce.errors import TransduceError, UsageError
 from transduce.flags import Parser
 from transduce.strict import Settings
 
 S = TypeVar("S", bound=Settings)
+SAYING = 3.0  # seconds in which the first process comes as far
 
 
 def resolve(config: S, file: str | None, flags: dict[str, Any]) -> S:
@@ -22,6 +27,18 @@ def read_layers(file: str | None, flags: dict[str, Any]) -> dict[str, dict[str, 
     """The differences to lay over settings, by where they come from: a TOML file, then the flags."""
     layers = {file: strict.read_toml(Path(file))} if file else {}
     return layers | {"command line": flags}
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """A block that reads the same in all processes which torchrun has started on a machine: one says what is wrong."""
+    try:
+        yield
+    except TransduceError as error:
+        if int(os.environ.get("LOCAL_RANK", 0)):
+            time.sleep(SAYING)  # torchrun ends all once one has ended, and the one that speaks may be slower
+            raise SystemExit(error.exit_code) from None
+        raise
 
 
 def check_positive(number: int | None, flag: str) -> None:

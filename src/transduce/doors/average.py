@@ -19,12 +19,12 @@ def average(parser: Parser, argv: list[str]) -> None:
         type=float,
         help="how much each model counts, as in 1 3 (default: all alike)",
     )
-    parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default RUN/model)")
+    parser.add_argument("--out", metavar="MODEL", help="folder of the new model (default: it replaces RUN/model)")
     given, _ = parser.parse(argv)
 
     from contextlib import nullcontext
 
-    from transduce.disk import lock
+    from transduce.disk import lock, refuse_taken
     from transduce.training.averaging import average as average_checkpoints
     from transduce.training.averaging import choose_checkpoints
 
@@ -40,6 +40,8 @@ def average(parser: Parser, argv: list[str]) -> None:
         raise UsageError("several models need a folder for their mean; give --out MODEL")
     else:
         folders, out = paths, Path(given.out)
+    if len(paths) > 1 or out.resolve() != (paths[0] / "model").resolve():  # the run's own model makes way
+        refuse_taken(out)
     with lock(paths[0], "a training is writing this run; wait for it to end") if len(paths) == 1 else nullcontext():
         average_checkpoints(folders, out, given.shares or ())
     print(f"{out}: the mean of {', '.join(folder.name for folder in folders)}")

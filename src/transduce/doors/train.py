@@ -4,26 +4,45 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transduce import strict
 from transduce.config import Config
-from transduce.doors.arguments import check_positive, read_layers
+from transduce.doors.arguments import check_positive, read_layers, said_once
 from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
+
+if TYPE_CHECKING:
+    from transduce.training.run import Request
 
 SIZES = {"source_tokens", "target_tokens", "parts", "sentences"}  # of batches
 
 
 def train(parser: Parser, argv: list[str]) -> int:
     """Resolve the settings, train, and print how it ended."""
+    with said_once():
+        request = _read(parser, argv)
+
+    from transduce.training.run import run_training
+
+    outcome = run_training(request)
+    for name, text in outcome.summary:
+        print(f"{name}: {text}")
+    return outcome.exit_code
+
+
+def _read(parser: Parser, argv: list[str]) -> "Request":
     parser.add_argument("data", metavar="DATA", help="data set made by transduce prepare")
     parser.add_argument("--out", metavar="RUN", required=True, help="folder of the run: its checkpoints, log and model")
     parser.add_argument(
         "--preset", metavar="NAME", help="settings to begin with (default base, or with --from those to tune it with)"
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings laid over them; flags override it")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in RUN, if there is one")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the last checkpoint in RUN, if there is one; Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP save one",
+    )
     parser.add_argument("--from", metavar="RUN", dest="start", help="begin with the weights of another run or model")
     parser.add_argument(
         "--encoder-from",
@@ -48,25 +67,20 @@ def train(parser: Parser, argv: list[str]) -> int:
     if light:
         print(f"note: {_describe_light(config)}", file=sys.stderr)
 
-    from transduce.training.run import Request, run_training
+    from transduce.training.run import Request
     from transduce.training.stopping import parse_duration
     from transduce.training.warm import Start
 
-    outcome = run_training(
-        Request(
-            data=Path(given.data),
-            out=Path(given.out),
-            config=config,
-            resume=given.resume,
-            start=Start(start) if start else Start(encoder, encoder=True) if encoder else None,
-            seconds=parse_duration(given.time) if given.time else None,
-            device=given.device,
-            threads=given.threads,
-        )
+    return Request(
+        data=Path(given.data),
+        out=Path(given.out),
+        config=config,
+        resume=given.resume,
+        start=Start(start) if start else Start(encoder, encoder=True) if encoder else None,
+        seconds=parse_duration(given.time) if given.time else None,
+        device=given.device,
+        threads=given.threads,
     )
-    for name, text in outcome.summary:
-        print(f"{name}: {text}")
-    return outcome.exit_code
 
 
 def _chooses_batches(layers: Mapping[str, Mapping[str, Any]]) -> bool:

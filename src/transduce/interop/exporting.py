@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 from transduce.decoding.translator import Translator
-from transduce.disk import move, sync_folder, write_synced
+from transduce.disk import move, refuse_taken, sync_folder, write_synced
 from transduce.errors import ConfigError, DataError, TransduceError, UsageError
 from transduce.interop.check import Check, Pair, Said, check, choose_text
 from transduce.interop.check_trees import check_parser
@@ -96,8 +96,9 @@ def export_model(order: Order) -> Report:
     target = find_target(order.kind)
     _refuse_precision(order, target)
     find_model(order.model)
-    if order.out.exists() and (not order.out.is_dir() or any(order.out.iterdir())):
-        raise DataError(f"{order.out}: is there already; remove it, or name another --out")
+    refuse_taken(order.out)
+    if order.kind == "argos" and order.out.is_dir():
+        raise DataError(f"{order.out}: is a folder, and a package is one file; name it, such as {order.out}.argosmodel")
     loaded = load_model(order.model)
     if order.languages:
         loaded = replace(loaded, about={**loaded.about, "languages": list(order.languages)})

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from transduce import places
-from transduce.errors import DataError, UsageError
+from transduce.disk import refuse_taken
+from transduce.errors import UsageError
 from transduce.interop.detect import Kind, detect
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
@@ -30,8 +31,7 @@ class Order:
 def import_model(order: Order) -> Imported:
     """Read a model of another toolkit and write it as ours, all or nothing; return what it was itself."""
     kind = detect(order.source, order.kind)
-    if order.out.exists() and (not order.out.is_dir() or any(order.out.iterdir())):
-        raise DataError(f"{order.out}: is there already; remove it, or name another folder")
+    refuse_taken(order.out)
     found = read(order, kind)
     about: dict[str, Any] = {
         "imported_from": {"kind": kind, "name": order.source.resolve().name},

@@ -16,7 +16,7 @@ from torch import Tensor
 from transduce.config import ModelConfig
 from transduce.disk import write_json, write_synced
 from transduce.interop.check import Pair, Said
-from transduce.interop.parts import Attention, Parts, longest_known, take_apart
+from transduce.interop.parts import Attention, Parts, longest_known, position_tables, take_apart
 from transduce.interop.rewrite import Linear
 from transduce.interop.to_ctranslate2 import LIMIT, SIDES, token_names
 from transduce.model.saved import Loaded, Precision, write_tensors
@@ -87,7 +87,12 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
     kind, architecture = _CLASSES[config.norm, config.positions]
     order = "turns" if config.positions == "learned" else "halves"
     parts = take_apart(loaded.model, config.d_model // config.heads, order)
-    write_tensors(folder / "model.safetensors", dict(_weights(parts)), {"format": "pt"})
+    weights = dict(_weights(parts))
+    if kind == "pegasus":  # it computes the same ones, but only Marian does so without a word on what is missing
+        for stack, table in zip(("encoder", "decoder"), position_tables(parts, config)):
+            halves = torch.cat((table[:, 0::2], table[:, 1::2]), dim=1)  # all sines, then all cosines
+            weights[f"model.{stack}.embed_positions.weight"] = halves
+    write_tensors(folder / "model.safetensors", weights, {"format": "pt"})
     separate = not loaded.subwords["source"].numbers_like(loaded.subwords["target"])
     names = {side: token_names(loaded, side) for side in SIDES}
     write_json(folder / "config.json", _settings(config, kind, architecture))

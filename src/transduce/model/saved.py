@@ -11,6 +11,7 @@ A folder is written under a temporary name, synced and renamed: it is whole or n
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 
 from transduce import places, strict
 from transduce.config import Config
-from transduce.disk import describe_file, move, sync_file, sync_folder, write_json, write_synced
+from transduce.disk import describe_file, is_taken, move, sync_file, sync_folder, write_json, write_synced
 from transduce.errors import DataError, suggest
 from transduce.model.card import CARD, make_card
 from transduce.model.compact import compact, expand
@@ -60,7 +61,7 @@ class Loaded:
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary folder, then sync and rename it; an old folder of the name is replaced."""
+    """Let `write` fill a temporary folder, then sync and rename it; an old model of the name is replaced."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial, old = (folder.parent / f".{kind}-{folder.name}-{os.getpid()}" for kind in ("partial", "old"))
     for leftover in (partial, old):  # of a process that was killed and had the same number
@@ -69,6 +70,7 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
         partial.mkdir()
         write(partial)
         sync_folder(partial)
+        _refuse_other(folder)
         if folder.exists():
             move(folder, old)
         move(partial, folder)
@@ -80,11 +82,19 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     remove_leftovers(folder.parent, folder.name)
 
 
-def remove_leftovers(parent: Path, name: str = "*") -> None:
-    """Remove what was replaced, and what writers that were killed have left."""
-    for kind in ("partial", "old"):
-        for leftover in parent.glob(f".{kind}-{name}-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+def _refuse_other(folder: Path) -> None:
+    """Only a model makes way for another, damaged or not; what else people have there is theirs."""
+    names = {MANIFEST, CONFIG, WEIGHTS}
+    if is_taken(folder) and not (folder.is_dir() and names <= {path.name for path in folder.iterdir()}):
+        raise DataError(f"{folder}: is there already, and is no model; remove it, or name another folder")
+
+
+def remove_leftovers(parent: Path, name: str = "") -> None:
+    """Remove what was replaced, and what writers that were killed have left; of one folder, if it is named."""
+    leftover = re.compile(rf"\.(partial|old)-{re.escape(name)}-\d+" if name else r"\.(partial|old)-.+-.+")
+    for path in parent.iterdir() if parent.is_dir() else ():
+        if leftover.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: dict[str, str] | None = None) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 
+from transduce.disk import may_be_page
 from transduce.errors import DataError, UsageError
 from transduce.scoring.bleu import DEFAULT_TOKENIZER, TOKENIZER_OF
 from transduce.scoring.findings import Score, ScoreReport, ScoreRequest
@@ -103,6 +104,10 @@ def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
             raise UsageError(f"{flag} {path} would overwrite a file that is to be read; choose another name")
         if path.is_dir():
             raise UsageError(f"{flag} {path} is a folder; name a file in it")
+        if flag == "--report" and not may_be_page(path):
+            raise DataError(f"{path}: is there already, and is no page; choose another name for {flag}")
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path}: is there already, and is no file; choose another name for {flag}")
         if not path.parent.is_dir():
             raise DataError(f"{path}: its folder is not there; make it, or choose another name for {flag}")
 

@@ -15,6 +15,7 @@ from transduce.decoding.engines import make_engine
 from transduce.decoding.force import Pair
 from transduce.decoding.options import Request
 from transduce.decoding.translator import Translator
+from transduce.disk import may_be_page
 from transduce.errors import DataError, UsageError
 from transduce.model.saved import find_model, read_config
 from transduce.progress import show_progress
@@ -61,12 +62,12 @@ def show(job: ShowJob) -> None:
         raise UsageError(
             f"--svg {job.svg} is no .svg file; for a PNG save it from the page, or convert the SVG with a program"
         )
-    _refuse_missing_folder(job.out, job.svg)
+    out = job.out or (None if job.svg or job.json else Path("attention.html"))
+    _refuse_places(out, job.svg)
     roles = read_roles(job.roles) if job.roles else None
     translator = Translator.load(job.model, device=job.device, precision="float32")
     seen = see(translator, Request(job.sentence), config, job.target)
     picture = draw(choose(seen, job.picture), job.picture.view) if job.svg else ""
-    out = job.out or (None if job.svg or job.json else Path("attention.html"))
     if out:
         write_whole(out, seen.page(roles))
         print(f"{out}: {seen.source} → {seen.target}", file=sys.stderr)
@@ -146,7 +147,8 @@ class HeadsJob:
 
 def heads(job: HeadsJob) -> None:
     """Measure all heads over a test set and write what was asked for."""
-    _refuse_missing_folder(job.out)
+    out = job.out or (None if job.json else Path("heads.html"))
+    _refuse_places(out)
     sources, references, gold = _read(job)
     translator = Translator.load(job.model, device=job.device, precision="float32", engine="torch")
     pairs: list[Pair] = [
@@ -180,7 +182,6 @@ def heads(job: HeadsJob) -> None:
         heads=profiles,
         without=without,
     ).to_dict()
-    out = job.out or (None if job.json else Path("heads.html"))
     if out:
         write_whole(out, make_page(f"Heads of {found['model']}", found, HEADS_SCRIPTS, "showHeads"))
         print(f"{out}: {len(profiles)} heads over {len(pairs):,} sentences", file=sys.stderr)
@@ -188,12 +189,14 @@ def heads(job: HeadsJob) -> None:
         print(json.dumps(found, ensure_ascii=False, indent=1))
 
 
-def _refuse_missing_folder(*paths: Path | None) -> None:
+def _refuse_places(*paths: Path | None) -> None:
     for path in paths:
         if path and not path.parent.is_dir():
             raise DataError(f"{path}: there is no folder {path.parent}; make it first")
         if path and path.is_dir():
             raise DataError(f"{path}: this is a folder; name a file to write")
+        if path and not may_be_page(path):
+            raise DataError(f"{path}: is there already, and is no page; remove it, or name another file")
 
 
 def _read(job: HeadsJob) -> tuple[list[str], list[str], list[Links] | None]:

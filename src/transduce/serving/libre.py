@@ -102,7 +102,7 @@ def make_router(house: House) -> APIRouter:
 
     @router.post("/detect", openapi_extra=_body(forms.LibreDetect), responses=problems(400))
     async def detect(request: Request) -> list[forms.Detected]:
-        """The languages a text may be in, of those that can be translated from, the likeliest first."""
+        """The languages a text may be in, served here or not, the likeliest first."""
         asked = await _read(request, forms.LibreDetect)
         house.check_key(request, asked.api_key)
         house.check_size(asked.q)
@@ -262,8 +262,8 @@ def _versions(found: list[Translation], many: int) -> list[list[Version]]:
     return [[own[place] if place < len(own) else own[0] for own in ranked] for place in range(min(many, most))]
 
 
-def _detected(language: str, share: float) -> forms.Detected:
-    return forms.Detected(language=language, confidence=round(100 * share, 1))
+def _detected(language: str, confidence: float) -> forms.Detected:
+    return forms.Detected(language=language, confidence=round(100 * confidence, 1))
 
 
 async def _read(request: Request, form: type[F]) -> F:

@@ -5,10 +5,15 @@ from dataclasses import dataclass
 
 from transduce.errors import TransduceError
 from transduce.serving.desk import Desk
-from transduce.text.detect import detect, drop_region, name_language
+from transduce.text.detect import CLEARLY, FEWEST_WORDS, NAMES, SAME, SCRIPTS, detect, drop_region, name_language
 
 AUTO = "auto"
+SHARPNESS = 3  # the power of a share that a confidence goes by, so that clear texts have 90 % and more
+# From these confidences on a text is in no language read here: of all others together, and of the likeliest of them.
+NONE_HERE, LIKELIEST = 0.9, 0.4
 SURE = 2  # so much likelier than any other must the language wanted be for a text to be left as it is
+
+KNOWN = {language for languages in SCRIPTS.values() for language in languages.split()}
 
 
 class NotServedError(TransduceError):
@@ -54,8 +59,8 @@ class Models:
         ]
 
     def detect(self, text: str) -> list[tuple[str, float]]:
-        """The languages served that a text may be in, the likeliest first, with their probabilities."""
-        return detect(text, self.sources)
+        """The languages that a text may be in, served or not, the likeliest first, each with its confidence."""
+        return measure_languages(text, self.sources)
 
     def choose(
         self, text: str, source: str | None = None, target: str | None = None, name: str | None = None
@@ -68,22 +73,28 @@ class Models:
             raise NotServedError(self._missing(source, target, name))
         if source not in (None, AUTO):
             return found[0], None
-        shares = dict(detect(text, self.sources))
-        best = max(found, key=lambda model: shares[model.source])  # the first of equals
-        return best, shares[best.source]
+        there = [language for model in found for language in (model.source, model.target)]
+        if source == AUTO and (other := find_unread(text, there)):
+            raise NotServedError(
+                f"the text looks like {name_language(other)} ({other}), and {self._missing(other, target, name)}; "
+                "if it is in another language, give that as its source"
+            )
+        confidences = dict(measure_languages(text, there))
+        best = max(found, key=lambda model: confidences[model.source])  # the first of equals
+        return best, confidences[best.source]
 
     def find(self, text: str, source: str, target: str) -> tuple[Served | None, tuple[str, float] | None]:
         """The model for a text, none where it is in the language wanted; its language, where that was found out."""
         if source.lower() == target.lower():
             return None, None
-        served, share = self.choose(text, source, target)
-        if share is None:
+        served, confidence = self.choose(text, source, target)
+        if confidence is None:
             return served, None
         shares = dict(detect(text, [*self.sources, served.target]))
         own = shares.pop(served.target)
         if own > SURE * max(shares.values(), default=own):
-            return None, (served.target, own)
-        return served, (served.source, share)
+            return None, (served.target, dict(measure_languages(text, [served.target]))[served.target])
+        return served, (served.source, confidence)
 
     def _matching(self, name: str | None, source: str | None, target: str | None) -> list[Served]:
         return [
@@ -102,6 +113,36 @@ class Models:
             f"into {target}" if target else "",
         ]
         return f"nothing here translates: {', '.join(filter(None, parts))}; there are {there}"
+
+
+def measure_languages(text: str, served: Sequence[str]) -> list[tuple[str, float]]:
+    """The languages that a text may be in, with confidences of 1 in all; those served have the names they have here."""
+    codes = {_main(code): code for code in NAMES if code not in SAME} | {_main(code): code for code in reversed(served)}
+    ordered = [*served, *(code for code in codes.values() if code not in served)]  # where nothing is known, as served
+    strengths = {code: share**SHARPNESS for code, share in detect(text, ordered)}
+    total = sum(strengths[code] for code in codes.values())
+    return [(code, strength / total if total else 0.0) for code, strength in strengths.items()]
+
+
+def find_unread(text: str, there: Sequence[str]) -> str | None:
+    """The language that a text is clearly in, if it is none of those there; short texts tell nothing."""
+    if not {*map(_main, there)} <= KNOWN:
+        return None  # it may be in one that cannot be told from others
+    found = measure_languages(text, there)
+    best, confidence = found[0]
+    unread = sum(share for code, share in found if code not in there)
+    shares = dict(detect(text, [*there, best]))
+    nearest = max(shares[code] for code in there)
+    # A text in letters of another kind needs no words to be told from all that is there.
+    long = len(text.split()) >= FEWEST_WORDS or (nearest == 0 and sum(map(str.isalpha, text)) >= FEWEST_WORDS)
+    sure = unread >= NONE_HERE and confidence >= LIKELIEST and shares[best] > CLEARLY * nearest
+    return best if best not in there and long and sure else None
+
+
+def _main(code: str) -> str:
+    """A language without its region; those that are told apart by nothing are one."""
+    main = code.partition("-")[0].lower()
+    return SAME.get(main, main)
 
 
 def _is(wanted: str | None, there: str) -> bool:

@@ -1,6 +1,7 @@
 """Several processes on one or more machines, started by torchrun: who they are and what they say to each other."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from transduce.errors import TransduceError
 from transduce.model.device import choose_device
 from transduce.training.loss import Objective
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:  # it takes a second to be imported, and few need it
 T = TypeVar("T")
 # While process 0 validates or saves, the others wait for it.
 PATIENCE = timedelta(hours=2)
+SAYING = 1.0  # seconds in which a process says what is wrong and ends
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,23 @@ class Processes:
             shared[name] = tensors[name] if self.first else torch.empty(shape, dtype=dtype)
             dist.broadcast(shared[name], 0, group=self.control)
         return shared
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A block in which each works for itself: where one fails all end, and what is wrong is said once; all call."""
+        error = None
+        try:
+            yield
+        except (TransduceError, OSError) as mistake:
+            error = mistake
+        if self.world > 1:
+            said: list[str | None] = [None] * self.world
+            dist.all_gather_object(said, None if error is None else str(error), group=self.control)
+            if any(text is not None for text in said) and (error is None or said.index(str(error)) < self.rank):
+                time.sleep(SAYING)  # another says it, whom torchrun would end once this one has ended
+                raise SystemExit(1)
+        if error is not None:
+            raise error
 
     def wrap(self, objective: Objective, sharded: bool) -> nn.Module:
         """The objective with gradients averaged over the processes; `sharded` also splits its weights among them."""

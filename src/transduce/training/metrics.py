@@ -12,6 +12,9 @@ from transduce.disk import move, write_synced
 from transduce.errors import DataError
 from transduce.strict import to_dict
 
+# What is best, by training.best_by.
+BEST_BY = {"loss": "smoothed dev loss is lowest", "bleu": "dev BLEU is highest", "f1": "dev F1 is highest"}
+
 T = TypeVar("T", "TrainMetrics", "DevMetrics")
 
 
@@ -85,6 +88,16 @@ class DevMetrics:
         """What was scored by a search, to be put behind the losses: `, BLEU 27.3`, `, F1 88.1` or nothing."""
         named = (("BLEU", self.bleu), ("F1", self.f1))
         return "".join(f", {name} {value:.1f}" for name, value in named if value is not None)
+
+    def describe(self, by: str) -> str:
+        """The score that decides which is best, so exactly that one sees it, and then the others."""
+        match by:
+            case "loss":
+                return f"smoothed dev loss {self.loss:.4f}, perplexity {self.perplexity:.3f}{self.search_score}"
+            case "bleu":
+                return f"dev BLEU {self.bleu:.2f}, perplexity {self.perplexity:.3f}"
+            case _:
+                return f"dev F1 {self.f1:.2f}, perplexity {self.perplexity:.3f}"
 
 
 class Journal:

@@ -33,18 +33,15 @@ from transduce.training.live import Live, format_count, show_training
 from transduce.training.loop import Run, score, train, validate
 from transduce.training.loss import Objective
 from transduce.training.meter import Meter
-from transduce.training.metrics import DevMetrics, MetricsFile, TrainMetrics, read_metrics
+from transduce.training.metrics import BEST_BY, DevMetrics, MetricsFile, TrainMetrics, read_metrics
 from transduce.training.optimiser import MovingAverage, Optimiser, freeze
+from transduce.training.resume import refuse_differences
 from transduce.training.stopping import Limits
 from transduce.training.warm import Start, remembered
 
 FOR_PLACES = 200  # dev pairs among which some are taken to find out which heads show where words come from
 BUSY = "another transduce train is writing this run; wait for it to end"
 METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "model"
-# What may change when a run goes on: all else would make it another run.
-_MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "training.", "search.")
-_FIXED = ("training.seed",)
-_ANEW = "begin a new run with --from and another --out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,16 +81,22 @@ class _Silent:
 
 def run_training(request: Request) -> Outcome:
     """Set up a run or take it up again, train it, and write its model."""
-    data = DataSet.open(request.data)
-    config = fit_to_data(request.config, data)
-    if config.training.sharded and "RANK" not in os.environ:
-        raise ConfigError(
-            "training.sharded splits the weights over several processes, and this is one; start them with: "
-            "torchrun --standalone --nproc-per-node 8 -m transduce train …"
-        )
-    torch.set_num_threads(choose_threads(config.model, request.threads))
-    with join_processes(request.device) as processes, _own(request, processes):
-        checkpoint, problems = _find_checkpoint(request, config, data, processes)
+    with join_processes(request.device) as processes, ExitStack() as held:
+        with processes.together():
+            data = DataSet.open(request.data)
+            config = fit_to_data(request.config, data)
+            if config.training.sharded and "RANK" not in os.environ:
+                raise ConfigError(
+                    "training.sharded splits the weights over several processes, and this is one; start them with: "
+                    "torchrun --standalone --nproc-per-node 8 -m transduce train …"
+                )
+            torch.set_num_threads(choose_threads(config.model, request.threads))
+        found = None
+        with processes.together():
+            if processes.first:
+                held.enter_context(_own(request.out))
+                found = _find_checkpoint(request, config, data)
+        checkpoint, problems = processes.share(found) or (None, [])
         with _set_up(request, config, data, checkpoint, processes) as run:
             for problem in problems:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
@@ -154,12 +157,8 @@ def _check_positions(model: ModelConfig, data: DataSet) -> None:
 
 
 @contextmanager
-def _own(request: Request, processes: Processes) -> Iterator[None]:
-    """Make the run's folder and keep others from writing to it; the first process does."""
-    if not processes.first:
-        yield
-        return
-    out = request.out
+def _own(out: Path) -> Iterator[None]:
+    """Make the run's folder and keep others from writing to it."""
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file; name a folder for --out")
     foreign = sorted(set(os.listdir(out)) - _OWN_NAMES) if out.exists() else []
@@ -175,78 +174,29 @@ _OWN_NAMES = {LOCK, "checkpoints", saved.CONFIG, METRICS, CURVE, EVENTS, MODEL, 
 
 def _is_run(out: Path) -> bool:
     try:
-        return bool(Checkpoints(out).all()) or saved.read_config(out) is not None
+        # A model has its settings in a file of the same name.
+        return bool(Checkpoints(out).all()) or (not (out / saved.MANIFEST).exists() and bool(saved.read_config(out)))
     except TransduceError:
         return False  # another program's config.json
 
 
-def _find_checkpoint(
-    request: Request, config: Config, data: DataSet, processes: Processes
-) -> tuple[Path | None, list[str]]:
-    """The checkpoint to go on from, if any, once it is sure that it fits what is asked for."""
-    found: tuple[Path, list[str]] | None = None
-    if processes.first:
-        checkpoints = Checkpoints(request.out)
-        if checkpoints.all() and not request.resume:
-            newest = checkpoints.all()[-1].name
-            raise DataError(f"{request.out}: holds a run ({newest}); --resume goes on with it, or name another --out")
-        if not checkpoints.all() and (request.out / MODEL).exists():
-            raise DataError(f"{request.out}: holds a model and no checkpoints to go on from; name another --out")
-        found = checkpoints.newest_good() if request.resume else None
-        if found:
-            _refuse_differences(found[0], config, data)
-            checkpoints.go_back(found[0])
-            if request.start:
-                flag = "--encoder-from" if request.start.encoder else "--from"
-                note = f"{flag} {request.start.path} was for the beginning of the run: it is passed over"
-                print(note, file=sys.stderr)
-    return processes.share(found) or (None, [])
-
-
-def _refuse_differences(checkpoint: Path, config: Config, data: DataSet) -> None:
-    manifest = saved.read_manifest(checkpoint)
-    made_from, known = manifest["about"]["data"], saved.read_subwords(checkpoint, manifest)
-    differences = []
-    if made_from["fingerprint"] != data.manifest["fingerprint"]:
-        differences = _differences(made_from["made_from"], data.manifest["made_from"])
-    elif any(own.model != known[side].model for side, own in data.subwords.items()):
-        differences = ["its subwords, though all settings are the same (SentencePiece may have another version)"]
-    if differences:
-        raise DataError(
-            f"{data.folder}: is not the data set this run was trained on; it differs in {', '.join(differences)}; "
-            f"prepare it as it was, or {_ANEW}"
-        )
-    before, now = _flat(strict.to_dict(saved.read_config(checkpoint))), _flat(strict.to_dict(config))
-    refused = []
-    for key, value in now.items():
-        if before.get(key) != value:
-            was, now_is = strict.literal(before.get(key)), strict.literal(value)
-            if key.startswith(_MAY_CHANGE) and key not in _FIXED:
-                print(f"changed since {checkpoint.name}: {key} was {was} and is {now_is} now", file=sys.stderr)
-            else:
-                refused.append(
-                    f"{checkpoint}: {key} was {was} and would be {now_is}; resume with the old value, or {_ANEW}"
-                )
-    if refused:
-        raise ConfigError("\n".join(refused))
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    old, new = _flat(before), _flat(now)
-    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    return [
-        f"the text of {key.removeprefix('contents.')}"
-        if key.startswith("contents.")
-        else f"{key.removeprefix('settings.')} ({strict.literal(old.get(key))}, now {strict.literal(new.get(key))})"
-        for key in keys
-    ]
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {path + name: value}
-    return flat
+def _find_checkpoint(request: Request, config: Config, data: DataSet) -> tuple[Path, list[str]] | None:
+    """The checkpoint to go on from, if one fits what is asked for, and what is wrong with those after it."""
+    checkpoints = Checkpoints(request.out)
+    if checkpoints.all() and not request.resume:
+        newest = checkpoints.all()[-1].name
+        raise DataError(f"{request.out}: holds a run ({newest}); --resume goes on with it, or name another --out")
+    if not checkpoints.all() and (request.out / MODEL).exists():
+        raise DataError(f"{request.out}: holds a model and no checkpoints to go on from; name another --out")
+    found = checkpoints.newest_good() if request.resume else None
+    if found:
+        refuse_differences(found[0], config, data, request.start)
+        checkpoints.go_back(found[0])
+        if request.start:
+            flag = "--encoder-from" if request.start.encoder else "--from"
+            note = f"{flag} {request.start.path} was for the beginning of the run: it is passed over"
+            print(note, file=sys.stderr)
+    return found
 
 
 @contextmanager
@@ -255,18 +205,19 @@ def _set_up(
 ) -> Iterator[Run]:
     """Put together model, optimiser, batches and log files."""
     training = config.training
-    torch.manual_seed(training.seed)
-    model = Transformer(config.model)
-    notes: list[str] = []
-    origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
-    if request.start and checkpoint is None:
-        origin, notes = request.start.begin(model, data)
-    model.to(processes.device)
-    frozen = freeze(model, training.freeze)
-    if frozen:
-        notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
-    bf16 = uses_bf16(training, config.model, processes.device)
-    batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
+    with processes.together():
+        torch.manual_seed(training.seed)
+        model = Transformer(config.model)
+        notes: list[str] = []
+        origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
+        if request.start and checkpoint is None:
+            origin, notes = request.start.begin(model, data)
+        model.to(processes.device)
+        frozen = freeze(model, training.freeze)
+        if frozen:
+            notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
+        bf16 = uses_bf16(training, config.model, processes.device)
+        batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
     longest = batches.longest["source"], batches.longest["target"]
     objective = Objective(model, training.label_smoothing, longest, training.agreement)
     wrapped = processes.wrap(objective, training.sharded)
@@ -388,8 +339,7 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
             continue
         candidates.append((rank_score(dev, training.best_by), name, folders, dev))
         metrics = DevMetrics(step=0, seconds=0, best=False, **dev)
-        what = f"dev perplexity {metrics.perplexity:.3f}{metrics.search_score}"
-        lines.append((name, f"{_step_names(folders)}: {what}"))
+        lines.append((name, f"{_step_names(folders)}: {metrics.describe(training.best_by)}"))
     if not candidates:
         raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
     _, name, folders, dev = min(candidates, key=lambda candidate: candidate[0])
@@ -403,7 +353,8 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
     if places := _find_places(run, weights):
         about["alignment"] = write_places(places)
     saved.save_model(run.folder / MODEL, run.config, weights, run.data.subwords, about)
-    return [*lines, ("model", f"{run.folder / MODEL} is {name}")]
+    why = f", whose {BEST_BY[training.best_by]}" if dev else ""
+    return [*lines, ("model", f"{run.folder / MODEL} is {name}{why}")]
 
 
 def _find_places(run: Run, weights: Mapping[str, Tensor]) -> list[Place]:

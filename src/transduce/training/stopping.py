@@ -74,9 +74,12 @@ class Signals:
     asked: signal.Signals | None = None
 
     def __enter__(self) -> "Signals":
-        # From Slurm and spot machines, the keyboard, Slurm's --signal=USR1, and Ctrl-Break, which Windows alone has.
-        names = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGBREAK")
+        # From Slurm and spot machines, the keyboard, Slurm's --signal=USR1, a connection that is lost, and Ctrl-Break,
+        # which Windows alone has.
+        names = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGBREAK")
         found = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+            found.remove(signal.SIGHUP)  # nohup wants the run to go on
         if threading.current_thread() is not threading.main_thread():
             found = []  # signals come to the main thread, and what runs there answers them
         self._before: dict[Any, Any] = {number: signal.signal(number, self._remember) for number in found}
