@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from transduce.text.corpus import open_bytes
+from transduce.text.packed import open_bytes
 
 
 def perturb(pairs: list[tuple[list[str], list[str]]], count: int) -> Iterator[tuple[str, str]]:

@@ -17,8 +17,8 @@ from pathlib import Path
 import sentencepiece
 
 from transduce.text import prepare as pipeline
-from transduce.text.corpus import open_bytes
 from transduce.text.inputs import PrepareConfig
+from transduce.text.packed import open_bytes
 from transduce.text.parallel import usable_cores
 from transduce.text.subwords import SubwordsConfig
 

@@ -29,8 +29,8 @@ from transduce.scoring.score import score
 from transduce.scoring.show import show_scores, to_dict
 from transduce.scoring.texts import read_lines
 from transduce.strict import FromFlag
-from transduce.text.corpus import COMPRESSED
 from transduce.text.inputs import KINDS, ROLES, PrepareConfig
+from transduce.text.packed import COMPRESSED
 from transduce.text.prepare import prepare
 from transduce.text.report import show_report
 from transduce.training.averaging import average, choose_checkpoints

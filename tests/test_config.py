@@ -77,7 +77,7 @@ def test_the_defaults_are_the_papers_base_model():
         },
         "search": {
             **{"beam": 4, "alpha": 0.6, "extra_tokens": 50, "max_tokens": None, "min_tokens": 0, "n_best": 1},
-            **{"stop": "exact", "no_repeat": None, "repetition_penalty": 1.0},
+            **{"stop": "exact", "no_repeat": None, "repetition_penalty": 1.0, "word_share": 1.0},
             **{"sample": False, "temperature": 1.0, "top_k": None, "top_p": 1.0, "sample_seed": 1},
         },
     }

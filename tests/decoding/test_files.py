@@ -28,7 +28,7 @@ from transduce.decoding.files import Lines, Output, as_json, read_ahead, read_re
 from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
-from transduce.text.corpus import open_bytes
+from transduce.text.packed import open_bytes
 
 ODD = [
     "",

@@ -15,9 +15,9 @@ from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.progress import show_progress
 from transduce.text import office
-from transduce.text.corpus import open_bytes
 from transduce.text.markup import Markup
 from transduce.text.office import Office
+from transduce.text.packed import open_bytes
 
 HTML = (".html", ".htm")
 # What has texts, but not as lines, and is not read.

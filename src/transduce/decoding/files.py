@@ -26,7 +26,7 @@ from transduce.disk import hold, move, sync_file, sync_folder, write_json
 from transduce.errors import DataError, TransduceError, suggest
 from transduce.progress import Task, show_progress
 from transduce.strict import literal
-from transduce.text.corpus import COMPRESSED, open_bytes, write_packed
+from transduce.text.packed import COMPRESSED, open_bytes, write_packed
 
 READ_AHEAD = 1 << 22  # characters that wait to be translated
 FIRST_TEXTS = 64  # lines of the first window; later ones are as large as all before them

@@ -21,9 +21,9 @@ from transduce.errors import DataError, TransduceError, UsageError
 from transduce.kernels import native
 from transduce.model.device import choose_device
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
-from transduce.text.corpus import open_bytes
 from transduce.text.detect import find_other, name_language
 from transduce.text.markup import Markup
+from transduce.text.packed import open_bytes
 
 BEGINNING = 4096  # bytes of a file by which its language is told
 

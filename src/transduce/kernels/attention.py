@@ -224,6 +224,9 @@ def forward(
 
 
 def launch_with(query: Tensor, key: Tensor, value: Tensor, heads: Heads, seed: Tensor | None) -> dict[str, Any]:
+    # A head that is wide is cut into parts; these are half as wide in float32, which takes twice the room.
+    wide = max(heads.d_k, heads.d_v)
+    part = PART // 2 if wide > PART and query.element_size() == 4 else PART
     return {
         "query_stride": query.stride(0),
         "key_stride": key.stride(0),
@@ -231,10 +234,10 @@ def launch_with(query: Tensor, key: Tensor, value: Tensor, heads: Heads, seed: T
         "heads": heads.heads,
         "d_k": heads.d_k,
         "d_v": heads.d_v,
-        "k_width": min(PART, max(16, triton.next_power_of_2(heads.d_k))),
-        "v_width": min(PART, max(16, triton.next_power_of_2(heads.d_v))),
+        "k_width": min(part, max(16, triton.next_power_of_2(heads.d_k))),
+        "v_width": min(part, max(16, triton.next_power_of_2(heads.d_v))),
         "size": SIZE,
-        "parts": triton.cdiv(max(heads.d_k, heads.d_v), PART),
+        "parts": triton.cdiv(wide, part),
         "drops": seed is not None,
         "num_warps": 4 if query.element_size() == 2 else 8,  # float32 takes twice the registers
     }

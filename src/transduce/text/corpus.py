@@ -3,16 +3,9 @@
 The main process cuts files into raw blocks; workers decode them (`decode_block`), so that decoding runs on all cores.
 """
 
-import bz2
 import csv
-import gzip
-import io
 import json
-import lzma
 import re
-import shutil
-import sys
-import zlib
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -24,13 +17,13 @@ from typing import Any, BinaryIO, Literal, cast
 from transduce.errors import DataError
 from transduce.text import numbers, tmx
 from transduce.text.grow import grow
+from transduce.text.packed import COMPRESSED, damage_errors, open_bytes
 from transduce.text.trees import Slots, TreeError, cut_trees, parse_tree, to_sentence, to_sequence
 
 BLOCK_LINES = 4096
 NOT_UTF8 = "not UTF-8"
 MOSTLY, LEAST_QUOTED = 0.9, 10  # of rows in quotes: the share that tells, and how many, where only some need quotes
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tmx": "tmx"}
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
 Format = Literal["lines", "tsv", "jsonl", "tmx", "builtin", "trees"]
 
@@ -118,105 +111,9 @@ def find_language(path: Path) -> str | None:
     return suffixes[-1][1:] if suffixes else None
 
 
-def open_bytes(path: Path) -> tuple[BinaryIO, BinaryIO]:
-    """Open a plain or compressed file; returns the stream of its text and the raw file whose place shows progress."""
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    match path.suffix.lower():
-        case ".gz":
-            stream = gzip.GzipFile(fileobj=raw)
-        case ".xz":
-            stream = lzma.LZMAFile(raw)
-        case ".bz2":
-            stream = bz2.BZ2File(raw)
-        case ".zst":
-            stream = _open_zstd(raw)
-        case _:
-            return raw, raw
-    return io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20), raw
-
-
-def write_packed(path: Path, text: BinaryIO, ending: str) -> None:
-    """Write a text to a file, compressed as files with this ending are; the same text gives the same bytes."""
-    with path.open("wb") as raw:
-        match ending.lower():
-            case ".gz":
-                stream = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
-            case ".xz":
-                stream = lzma.LZMAFile(raw, "wb")
-            case ".bz2":
-                stream = bz2.BZ2File(raw, "wb")
-            case ".zst":
-                stream = _write_zstd(raw)
-            case _:
-                stream = raw
-        with closing(stream):
-            shutil.copyfileobj(text, stream)
-
-
 def tell(raw: BinaryIO) -> int:
     """How far a file was read; a pipe has no places."""
     return raw.tell() if raw.seekable() else 0
-
-
-def _open_zstd(raw: BinaryIO) -> object:
-    if sys.version_info >= (3, 14):
-        from compression import zstd  # pyright: ignore[reportMissingImports]
-
-        return zstd.ZstdFile(raw)
-    return _Zstd(raw)
-
-
-def _write_zstd(raw: BinaryIO) -> BinaryIO:
-    if sys.version_info >= (3, 14):
-        from compression import zstd  # pyright: ignore[reportMissingImports]
-
-        return zstd.ZstdFile(raw, "w")
-    import zstandard
-
-    return zstandard.ZstdCompressor().stream_writer(raw, closefd=False)
-
-
-class _Zstd(io.RawIOBase):
-    """The text of a .zst file; unlike zstandard's own reader, it tells a file that was cut off from one that ends."""
-
-    CHUNK = 1 << 14
-
-    def __init__(self, raw: BinaryIO):
-        import zstandard
-
-        self.raw, self.decompressor = raw, zstandard.ZstdDecompressor()
-        self.frame: Any = None
-        self.compressed, self.text = b"", memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer with text, across as many frames as the file has."""
-        while not self.text and (self.compressed or self.read_more()):
-            self.frame = self.frame or self.decompressor.decompressobj()
-            self.text = memoryview(self.frame.decompress(self.compressed))
-            self.compressed = self.frame.unused_data
-            if self.frame.eof:
-                self.frame = None
-        count = min(len(buffer), len(self.text))
-        buffer[:count], self.text = self.text[:count], self.text[count:]
-        return count
-
-    def read_more(self) -> bool:
-        self.compressed = self.raw.read(self.CHUNK)
-        if not self.compressed and self.frame:
-            raise EOFError("the file ends inside a frame")
-        return bool(self.compressed)
-
-
-def _damage_errors() -> tuple[type[Exception], ...]:
-    """What the decompressors raise; zstd's only where it has been imported to open a file."""
-    zstd = sys.modules.get("zstandard") or sys.modules.get("compression.zstd")
-    return (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 
 
 class _Lines:
@@ -231,7 +128,7 @@ class _Lines:
         """Up to `count` more lines, each with its line end, less a byte order mark at the start of the file."""
         try:
             lines = list(islice(self.stream, count))
-        except _damage_errors() as error:
+        except damage_errors() as error:
             raise DataError(
                 f"{self.path}: damaged, or not what its name says, somewhere after line {self.count:,} ({error}); "
                 f"fetch or compress the file again"
@@ -319,7 +216,7 @@ def _read_units(number: int, given: Input) -> Iterator[Block]:
             raw = None
         else:
             stream, raw = (stack.enter_context(file) for file in open_bytes(path))
-            units = tmx.read_units(path, stream, given.languages, _damage_errors())
+            units = tmx.read_units(path, stream, given.languages, damage_errors())
         first = 1
         while rows := list(islice(units, BLOCK_LINES)):
             source = "".join(unit.source.replace("\n", " ") + "\n" for unit in rows)

@@ -77,12 +77,12 @@ class Signals:
         # From Slurm and spot machines, the keyboard, Slurm's --signal=USR1, a connection that is lost, and Ctrl-Break,
         # which Windows alone has.
         names = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGBREAK")
-        found = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-            found.remove(signal.SIGHUP)  # nohup wants the run to go on
+        found = {name: getattr(signal, name) for name in names if hasattr(signal, name)}
+        if "SIGHUP" in found and signal.getsignal(found["SIGHUP"]) == signal.SIG_IGN:
+            del found["SIGHUP"]  # nohup wants the run to go on
         if threading.current_thread() is not threading.main_thread():
-            found = []  # signals come to the main thread, and what runs there answers them
-        self._before: dict[Any, Any] = {number: signal.signal(number, self._remember) for number in found}
+            found = {}  # signals come to the main thread, and what runs there answers them
+        self._before: dict[Any, Any] = {number: signal.signal(number, self._remember) for number in found.values()}
         return self
 
     def renew(self) -> None:
