@@ -88,16 +88,16 @@ def plain(own: Tensor, memory: Tensor | None, spans: Spans, heads: Heads) -> Ten
 @pytest.mark.parametrize("kind", ["self", "causal", "cross"])
 @pytest.mark.parametrize("name", LENGTHS)
 def test_values_and_gradients_are_the_plain_ones(name: str, kind: str):
-    compare(LENGTHS[name], kind, Heads(2, 8, 24, 0.3))
+    assert_plain(LENGTHS[name], kind, Heads(2, 8, 24, 0.3))
 
 
 @pytest.mark.parametrize("kind", ["self", "causal", "cross"])
 @pytest.mark.parametrize(("d_k", "d_v"), [(20, 2 * PART + 9), (PART + 1, 3 * PART), (2 * PART, 16)])
 def test_heads_wider_than_a_program_holds(d_k: int, d_v: int, kind: str):
-    compare([5, 70, 3, 9], kind, Heads(2, d_k, d_v, 0.1))
+    assert_plain([5, 70, 3, 9], kind, Heads(2, d_k, d_v, 0.1))
 
 
-def compare(lengths: list[int], kind: str, heads: Heads) -> None:
+def assert_plain(lengths: list[int], kind: str, heads: Heads) -> None:
     """Values and gradients with those of the plain one."""
     torch.manual_seed(1)
     spans = make_spans(lengths, lengths[::-1] if kind == "cross" else None, filler=9, causal=kind == "causal")
