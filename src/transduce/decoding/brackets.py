@@ -76,9 +76,11 @@ def find_brackets(pieces: tuple[str, ...]) -> Brackets:
 
 def refuse_parser(subwords: Subwords, name: str) -> None:
     """What a parser says is no translation."""
-    with suppress(DataError):
+    try:
         find_brackets(tuple(subwords.pieces(range(len(subwords)))))
-        raise UsageError(f"{name}: was trained on trees, and does not translate; use: transduce parse {name}")
+    except DataError:
+        return
+    raise UsageError(f"{name}: was trained on trees, and does not translate; use: transduce parse {name}")
 
 
 def trees_of(data: DataSet, split: str, most: int) -> Iterator[tuple[int, Tree]]:

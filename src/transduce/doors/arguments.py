@@ -15,7 +15,7 @@ from transduce.flags import Parser
 from transduce.strict import Settings
 
 S = TypeVar("S", bound=Settings)
-SAYING = 3.0  # seconds in which the first process comes as far
+CATCHING_UP = 3.0  # seconds in which the first process comes as far
 
 
 def resolve(config: S, file: str | None, flags: dict[str, Any]) -> S:
@@ -36,7 +36,7 @@ def said_once() -> Iterator[None]:
         yield
     except TransduceError as error:
         if int(os.environ.get("LOCAL_RANK", 0)):
-            time.sleep(SAYING)  # torchrun ends all once one has ended, and the one that speaks may be slower
+            time.sleep(CATCHING_UP)  # torchrun ends all once one has ended, and the one that speaks may be slower
             raise SystemExit(error.exit_code) from None
         raise
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from transduce.text.trees import Tree, TreeError, check_trees, cut_trees, parse_
 
 STANDARD_INPUT = Path("-")
 SHOWN_PROBLEMS = 5
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 TOKENISED = 0.25  # of the lines end in a full stop with a space before it
 
 
@@ -168,7 +168,7 @@ def find_oddities(texts: Texts, *, trees: bool = False) -> Iterator[str]:
 
 def _read_raw(path: Path) -> Iterator[bytes]:
     if path == STANDARD_INPUT:
-        raw = sys.stdin.buffer.read().removeprefix(BYTE_ORDER_MARK)
+        raw = sys.stdin.buffer.read().removeprefix(BOM_UTF8)
         if not raw:
             raise DataError("standard input: there is nothing to read")
         yield raw if raw.endswith(b"\n") else raw + b"\n"

@@ -6,6 +6,7 @@ The main process cuts files into raw blocks; workers decode them (`decode_block`
 import csv
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -136,7 +137,7 @@ class _Lines:
         if self.count == 0 and lines:
             if lines[0].startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise DataError(f"{self.path}:1: this is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8")
-            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+            lines[0] = lines[0].removeprefix(BOM_UTF8)
         self.count += len(lines)
         if lines and not lines[-1].endswith(b"\n"):
             lines[-1] += b"\n"

@@ -9,18 +9,18 @@ namespace transduce {
 // The tensors of `OpenTrees`, as they lie in memory.
 struct Trees {
     int32_t many, to_a_word, labelled;
-    int32_t steps, deepest;                   // one more than a tree may have tokens; how deep the stack is
-    float word_share;                         // of a word's log-probability, as much as counts
-    const int64_t *symbols, *kinds;           // (many): opens, closes, stands for a word, or is the end: 0 to 3
-    const uint8_t *opens, *closes, *slots;    // (vocabulary)
-    const int64_t* labels;                    // (vocabulary)
-    int64_t* words;                           // (slots, beam)
-    uint8_t* due;                             // (slots, beam)
-    const int64_t* following;                 // (slots, steps)
-    int64_t* depth;                           // (slots, beam)
-    uint8_t* empty;                           // (slots, beam)
-    int64_t* room;                            // (slots)
-    int64_t* stack;                           // (slots, beam, deepest)
+    int32_t steps, deepest;                 // one more than a tree may have tokens; how deep the stack is
+    float word_share;                       // of a word's log-probability, as much as counts
+    const int64_t *symbols, *kinds;         // (many): opens, closes, stands for a word, or is the end: 0 to 3
+    const uint8_t *opens, *closes, *slots;  // (vocabulary)
+    const int64_t* labels;                  // (vocabulary)
+    int64_t* words;                         // (slots, beam)
+    uint8_t* due;                           // (slots, beam)
+    const int64_t* following;               // (slots, steps)
+    int64_t* depth;                         // (slots, beam)
+    uint8_t* empty;                         // (slots, beam)
+    int64_t* room;                          // (slots)
+    int64_t* stack;                         // (slots, beam, deepest)
 };
 
 // The most probable tokens among those that a line (slot · beam + its place) may say next.
