@@ -269,6 +269,18 @@ def test_a_wrong_command_line_is_answered(
     assert f"{keys}, line 2: is no key" in refused(f"en-de={folder}", "--api-keys", str(keys))
     keys.write_text("\n# none\n")
     assert f"{keys}: holds no key" in refused(f"en-de={folder}", "--api-keys", str(keys))
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("dollars\tTaler\n")
+    two = (f"en-de={folder}", f"de-en={folder}", "--glossary", str(terms))
+    assert f"which languages is it for? say it before it, as in en-de={terms}" in refused(*two)
+    assert "no model for these languages is served; there is en-de" in refused(
+        f"en-de={folder}", "--glossary", f"en-fr={terms}"
+    )
+    assert "is the second for en-de; make one file of both" in refused(
+        f"en-de={folder}", "--glossary", str(terms), str(terms)
+    )
+    terms.write_text("dollars Taler\n")
+    assert f"{terms}:1: has no tab" in refused(f"en-de={folder}", "--glossary", f"EN-DE={terms}")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert "choose another --port" in refused(f"en-de={folder}", "--port", port)

@@ -1,15 +1,19 @@
 """Our own endpoints: what they answer is what the translator says."""
 
 import json
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from server import Running
+from server import Running, running, save_tiny
 
 from transduce.decoding.options import Request
 from transduce.decoding.translator import Translator
 from transduce.seeing.branches import find_branches
 from transduce.seeing.sentence import see
+from transduce.serving.metrics import Metrics
+from transduce.serving.options import ServeConfig
+from transduce.serving.run import ServeJob, find_languages, load, read_glossaries
 
 TEXT = "two euros and nine dollars"
 
@@ -132,6 +136,34 @@ def test_errors_say_what_is_wrong(server: Running, path: str, value: object, sta
     answer = server.post(f"/v1/{path}", value)
     assert (answer.status, answer.headers["content-type"]) == (status, "application/json")
     assert reason in answer.json["error"]
+
+
+def test_a_glossary_holds_for_all_that_a_server_translates(tmp_path: Path):
+    folder, terms = save_tiny(tmp_path / "tiny", 1, ("en", "de")), tmp_path / "terms.tsv"
+    terms.write_text("dollars\tTaler\n")
+    job = ServeJob(
+        models=[folder],
+        glossaries=[f"en-de={terms}"],
+        config=ServeConfig(),
+        api_keys=None,
+        open=False,
+        device="cpu",
+        precision="auto",
+        threads=1,
+        engine="auto",
+    )
+    folders = [find_languages(folder)]
+    (served,) = load(job, folders, read_glossaries(job.glossaries, [pair for _, pair in folders]), Metrics())
+    served.desk.close()
+    with running([served.desk.translator]) as server:
+        asked = {"source": "en", "target": "de"}
+        texts = ["nine dollars", "nine euros"]
+        own = server.post("/v1/translate", {"texts": texts, **asked}).json["translations"]
+        assert ["Taler" in one["text"] for one in own] == [True, False]
+        libre = server.post("/translate", {"q": texts, **asked}).json["translatedText"]
+        assert libre == [one["text"] for one in own]
+        streamed = server.post("/v1/stream", {"text": "\n".join(texts), **asked}).body.decode()
+        assert streamed.count("Taler") == 1
 
 
 def test_numbers_for_prometheus(server: Running):

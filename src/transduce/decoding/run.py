@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.documents import HTML, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
+from transduce.decoding.glossary import Term
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
@@ -44,6 +45,8 @@ class Job:
     prefix: str
     require: tuple[str, ...]
     forbid: tuple[str, ...]
+    glossary: Mapping[str, Term] = field(default_factory=dict)
+    """terms and their translations"""
     device: str
     precision: Precision
     threads: int | None
@@ -161,7 +164,12 @@ def _load(job: Job) -> Translator:
         native.compile_behind()
         engine = "torch"
     translator = Translator.load(
-        *job.models, device=job.device, precision=job.precision, threads=job.threads, engine=engine
+        *job.models,
+        device=job.device,
+        precision=job.precision,
+        threads=job.threads,
+        engine=engine,
+        glossary=job.glossary,
     )
     refuse_parser(translator.subwords["target"], str(job.models[0]))
     return translator
@@ -174,6 +182,7 @@ def _describe(
     digests = [read_manifest(one.folder)["files"][WEIGHTS]["sha256"][:16] for one in translator.loaded]
     request = {key: value for key, value in asdict(common).items() if key != "text"}
     own = {"precision": job.precision, "json": job.json, "json_input": job.json_input}
+    own |= {"glossary": {**job.glossary}} if job.glossary else {}
     return {"model": digests, **own, **request, **strict.to_dict(options), **strict.to_dict(config)}
 
 

@@ -16,6 +16,7 @@ from transduce.decoding.beams import Hypothesis
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
 from transduce.decoding.force import Pair, score_pairs
+from transduce.decoding.glossary import Glossary, Term, missing, read_glossary, spellings
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.search import Task, search
 from transduce.errors import ConfigError, DataError, TransduceError
@@ -27,10 +28,12 @@ from transduce.text.words import in_capitals
 
 WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together, in order of length
 WINDOW_TEXTS = 2048
+WIDER = 2  # times the beam is there room in for the terms of a glossary
 COPIED = -1  # in place of the number of a search
 SPELLED = 1.25  # times as many subwords as in small letters: then a model does not know words in capitals
 
 LaidOut = tuple[list[str], Layout]
+Terms = Mapping[str, Sequence[str]]  # with the translations of which one is to be said
 
 
 @dataclass(frozen=True)
@@ -129,13 +132,18 @@ class Translator:
     engine: Engine
     search: SearchConfig
     subwords: dict[str, Subwords]
+    glossary: Glossary
 
-    def __init__(self, loaded: Sequence[Loaded], engine: Engine):
+    def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None):
         self.loaded, self.engine = list(loaded), engine
         first = self.loaded[0]
         self.search, self.subwords = first.config.search, first.subwords
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
         self._positions = engine.config.max_positions if engine.config.positions == "learned" else None
+        self.glossary = Glossary(terms or {}, self._normal)
+        for phrase in dict.fromkeys(phrase for term in self.glossary.terms.values() for phrase in term):
+            if UNKNOWN in self.subwords["target"].encode(phrase):
+                raise DataError(f"glossary: {first.name} has no subwords to say {phrase!r}; leave it out")
 
     @classmethod
     def load(
@@ -145,14 +153,17 @@ class Translator:
         precision: Precision = "auto",
         threads: int | None = None,
         engine: Name = "auto",
+        glossary: Path | str | Terms | None = None,
     ) -> "Translator":
         """Load a run, a checkpoint or a model; several become an ensemble.
 
-        On a CPU the precision is float32 unless bf16 or int8 is asked for; on a GPU bf16 where it is fast.
+        On a CPU the precision is float32 unless bf16 or int8 is asked for; on a GPU bf16 where it is fast. A glossary
+        is a file, or terms with the translations of which one is to be said.
         """
         if not paths:
             raise ConfigError("Translator.load needs the folder of a run, a checkpoint or a model")
-        return cls(*load_engine(paths, device, precision, threads, engine))
+        terms = read_glossary(Path(glossary)) if isinstance(glossary, Path | str) else glossary
+        return cls(*load_engine(paths, device, precision, threads, engine), terms)
 
     def __repr__(self) -> str:
         return f"Translator({', '.join(one.name for one in self.loaded)})"
@@ -208,7 +219,12 @@ class Translator:
 
     def resolve(self, options: Options | None, settings: Mapping[str, Any]) -> tuple[Options, SearchConfig]:
         """Lay settings over the options and over the model's own settings of search."""
-        return lay_over(options or Options(), self.search, settings, "settings")
+        options, config = lay_over(options or Options(), self.search, settings, "settings")
+        if self.glossary and config.sample:
+            raise ConfigError(
+                "search.sample = true draws at random, and what a glossary says is searched for; use one of them"
+            )
+        return options, config
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[np.ndarray]:
         """The log-probabilities of given translations' tokens, the end last; the first model's, in float32."""
@@ -239,13 +255,7 @@ class Translator:
                         wanted.append(replace(self.task(replace(request, text=given)), in_any_case=given != piece))
                         texts.append(given)
                 numbers[-1].append((tasks[key], given))
-        found: list[list[Hypothesis]] = [[]] * len(wanted)
-        several = config.n_best > 1 and not config.sample
-        # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
-        wider = replace(config, n_best=config.beam) if several else config
-        for count, (number, hypotheses) in enumerate(search(self.engine, wanted, wider, self.pieces), 1):
-            found[number] = self._different(hypotheses)[: config.n_best] if several else hypotheses
-            done(count, len(wanted))
+        found = self._search(texts, wanted, config, done)
         alternatives = self._describe(texts, wanted, found, options)
         return [
             join(
@@ -258,6 +268,37 @@ class Translator:
             )
             for request, (pieces, layout), own in zip(window, laid_out, numbers)
         ]
+
+    def _search(
+        self, texts: Sequence[str], wanted: Sequence[Task], config: SearchConfig, done: Callable[[int, int], None]
+    ) -> list[list[Hypothesis]]:
+        """Search for sentences, and once more for those whose terms the model does not say by itself."""
+        terms = [self.glossary.find(self._normal(text), any_case=task.in_any_case) for text, task in zip(texts, wanted)]
+        searches = len(wanted) + sum(map(bool, terms))
+        several = config.n_best > 1 and not config.sample
+        found: list[list[Hypothesis]] = [[]] * len(wanted)
+
+        def search_for(numbers: Sequence[int], tasks: Sequence[Task], before: int, beam: int) -> None:
+            # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
+            own = replace(config, beam=beam, n_best=beam if several else config.n_best)
+            for count, (place, hypotheses) in enumerate(search(self.engine, tasks, own, self.pieces), before + 1):
+                found[numbers[place]] = self._different(hypotheses)[: config.n_best] if several else hypotheses
+                done(count, searches)
+
+        search_for(range(len(wanted)), wanted, 0, config.beam)
+        decode, encode = self.subwords["target"].decode, self.subwords["target"].encode
+        again = [
+            number
+            for number, own in enumerate(terms)
+            if own and any(missing(own, decode(one.tokens)) for one in found[number])
+        ]
+
+        def add_terms(task: Task, own: Sequence[Term]) -> Task:
+            return replace(task, choices=[[encode(phrase) for phrase in spellings(term)] for term in own])
+
+        tasks = [add_terms(wanted[number], terms[number]) for number in again]
+        search_for(again, tasks, searches - len(again), WIDER * config.beam)
+        return found
 
     def _sentence(self, piece: str, given: str, alternatives: tuple[Alternative, ...]) -> Sentence:
         """What was found for a sentence, in capitals if it was given to the model in small letters."""

@@ -23,6 +23,14 @@ def serve(parser: Parser, argv: list[str]) -> None:
         help="also models of `transduce models` that translate into these",
     )
     parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="from this language, where several can be")
+    parser.add_argument(
+        "--glossary",
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="terms with their translations, as for translate; en-de=FILE where several pairs of languages are served",
+    )
     parser.add_argument("--api-keys", metavar="FILE", help="file of API keys, one to a line; who has none is refused")
     parser.add_argument("--open", action="store_true", help="let others in without a key")
     add_engine(parser)
@@ -47,6 +55,7 @@ def serve(parser: Parser, argv: list[str]) -> None:
         ServeJob(
             models=[*given.names, *(find_pair(target, given.source) for target in given.to)],
             config=config,
+            glossaries=given.glossary,
             api_keys=Path(given.api_keys) if given.api_keys else None,
             open=given.open,
             device=given.device,

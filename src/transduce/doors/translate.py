@@ -54,6 +54,11 @@ def translate(parser: Parser, argv: list[str]) -> None:
         default=[],
         help="translations do not contain these phrases",
     )
+    parser.add_argument(
+        "--glossary",
+        metavar="FILE",
+        help="terms, each with a tab and its translation behind it, or several with | between them",
+    )
     add_engine(parser)
     add_settings(parser, SearchConfig)
     add_settings(parser, Options)
@@ -64,6 +69,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
         if os.path.isfile(text):
             raise UsageError(f"{text} is a file: --input {text} translates it, --text {text} its name")
 
+    from transduce.decoding.glossary import read_glossary
     from transduce.decoding.run import Job, run_job
     from transduce.decoding.shelf import find_pair
 
@@ -79,6 +85,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
             prefix=given.prefix,
             require=tuple(given.require),
             forbid=tuple(given.forbid),
+            glossary=read_glossary(Path(given.glossary)) if given.glossary else {},
             device=given.device,
             precision=given.precision,
             threads=given.threads,

@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.engines import Name, Precision
+from transduce.decoding.glossary import Term, read_glossary
 from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, UsageError
@@ -41,6 +42,8 @@ class ServeJob:
     models: Sequence[str | Path]
     """folders; a name may have the languages before it: en-de=runs/base"""
     config: ServeConfig
+    glossaries: Sequence[str]
+    """files of terms; a name has the languages before it where there are several models: en-de=terms.tsv"""
     api_keys: Path | None
     open: bool
     device: str
@@ -59,10 +62,11 @@ def serve(job: ServeJob) -> None:
             "everybody in"
         )
     folders = [find_languages(model) for model in job.models]
+    terms = read_glossaries(job.glossaries, [pair for _, pair in folders])
     listening = listen(job.config)
     with listening:
         metrics = Metrics()
-        models = Models(list(load(job, folders, metrics)))
+        models = Models(list(load(job, folders, terms, metrics)))
         host = f"[{job.config.host}]" if ":" in job.config.host else job.config.host
         for model in models.served:
             print(f"{model.name}: {model.source} → {model.target}", file=sys.stderr)
@@ -72,12 +76,19 @@ def serve(job: ServeJob) -> None:
     print("stopped", file=sys.stderr)
 
 
-def load(job: ServeJob, folders: Sequence[tuple[Path, Pair]], metrics: Metrics) -> Iterator[Served]:
+def load(
+    job: ServeJob, folders: Sequence[tuple[Path, Pair]], terms: Mapping[Pair, Mapping[str, Term]], metrics: Metrics
+) -> Iterator[Served]:
     """Load the models, and give each a desk and a name of its own."""
     taken: set[str] = set()
     for folder, (source, target) in folders:
         translator = Translator.load(
-            folder, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
+            folder,
+            device=job.device,
+            precision=job.precision,
+            threads=job.threads,
+            engine=job.engine,
+            glossary=terms.get((source, target)),
         )
         refuse_parser(translator.subwords["target"], str(folder))
         name = base = name_of(translator)
@@ -174,12 +185,38 @@ def read_keys(path: Path) -> list[str]:
     return keys
 
 
+def read_glossaries(given: Sequence[str], pairs: Sequence[Pair]) -> dict[Pair, dict[str, Term]]:
+    """The terms for each pair of languages: that before the =, or the only one there is."""
+    terms: dict[Pair, dict[str, Term]] = {}
+    there = {f"{source}-{target}".lower(): (source, target) for source, target in pairs}
+    for name in given:
+        path, pair = part_languages(name)
+        if pair is None and len(there) > 1:
+            first = next(iter(there))
+            raise UsageError(f"--glossary {name}: which languages is it for? say it before it, as in {first}={name}")
+        known = there.get("-".join(pair).lower()) if pair else next(iter(there.values()))
+        if known is None:
+            raise UsageError(f"--glossary {name}: no model for these languages is served; there is {', '.join(there)}")
+        if known in terms:
+            raise UsageError(f"--glossary {name}: is the second for {'-'.join(known)}; make one file of both")
+        terms[known] = read_glossary(path)
+    return terms
+
+
+def part_languages(name: str) -> tuple[Path, Pair | None]:
+    """A path, and the languages before the = if they are given: en-de=runs/base."""
+    given = re.fullmatch(r"([A-Za-z]{2,8}(?:_[A-Za-z]+)?)-([A-Za-z]{2,8}(?:_[A-Za-z]+)?)=(.+)", name)
+    if given:
+        return Path(given[3]), (given[1].replace("_", "-"), given[2].replace("_", "-"))
+    return Path(name), None
+
+
 def find_languages(model: str | Path) -> tuple[Path, Pair]:
     """A model's folder and its languages: those before the =, or those it was trained with."""
-    given = re.fullmatch(r"([A-Za-z]{2,8}(?:_[A-Za-z]+)?)-([A-Za-z]{2,8}(?:_[A-Za-z]+)?)=(.+)", str(model))
-    folder = find_model(Path(given[3]) if given else Path(model))
+    path, given = part_languages(str(model))
+    folder = find_model(path)
     if given:
-        return folder, (given[1].replace("_", "-"), given[2].replace("_", "-"))
+        return folder, given
     if pair := read_languages(read_manifest(folder)["about"]):
         return folder, pair
     raise DataError(f"{model}: does not know its languages; say them before it, such as en-de={model}")
