@@ -6,18 +6,27 @@
 DATA is laid out as for en-de.py, MULTI30K as for multi30k.py, whose test set is translated too. Corpora without a
 stated licence are left out, the news sets of earlier years among them, and those whose licence might bind the weights
 (GPL, share-alike). Every eightieth sentence of Tatoeba is a test set, and nothing that stands there is trained on; it
-is translated in the forms that people type as well. The last steps are on some of the text, a part of it in such forms.
-OUT/model is what comes out: 27 million parameters in int8.
+is translated in the forms that people type as well. The last steps are on some of the text, a part of it in such
+forms, and on sentences with numbers and times (numerals.py), of which text has too few; such are asked for at the end.
+OUT/model is what comes out: 27 million parameters in int8. With `--from` a model goes through the last steps alone,
+which are fewer on a CPU and take an hour.
+
+    python recipes/box.py DATA --out runs/box-en-de --captions MULTI30K --from en-de
 """
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numerals
 from news import DEV, TEST, Last, Pair, Way, find_pair, find_pool, learn, make_modern
 from recipe import Arguments, Found, Recipe, read_lines, run, write_lines
 
+from transduce import Translator
 from transduce.interop.exporting import Order, export_model
-from transduce.presets import BASE
+from transduce.model.device import choose_device
+from transduce.model.saved import find_model, read_config
+from transduce.presets import BASE, tune
 from transduce.text.subwords import SubwordsConfig
 from transduce.text.vary import Varier, VaryConfig
 
@@ -37,13 +46,53 @@ LAST = Last(
     {
         **dict.fromkeys(("tatoeba", "europarl.5", "europarl.9", "mozilla-web", "opensource-guide", "learnosm"), 1.0),
         **dict.fromkeys(("docs", "libreoffice"), 0.25),
+        "numerals": 6.0,
     },
     replace(LONG, training=SHORT),
     VaryConfig(capitals=0.1, small=0.1, symbols=0.15, typos=0.1),
 )
 WAY = Way(LONG, LAST, CORPORA)
+NUMERALS = 60_000
 # How everyday sentences are typed once more: in each of these forms alone.
 FORMS = {form: VaryConfig(**{form: 1.0}) for form in ("capitals", "small", "symbols", "typos")}
+
+
+def make_light(start: str) -> Way:
+    """The last steps as a CPU can take them: fewer, on smaller batches."""
+    config = tune(read_config(find_model(Path(start))), light=True)
+    batch = replace(config.batch, source_tokens=4000, target_tokens=4000)
+    limits = {"steps": 1000, "checkpoint_steps": 250, "patience": None}
+    training = replace(config.training, schedule="linear", **limits)
+    return replace(WAY, last=replace(LAST, config=replace(config, batch=batch, training=training)))
+
+
+def write_numerals(recipe: Recipe, languages: tuple[str, str]) -> Pair:
+    """Sentences with numbers, times, dates and prices."""
+    pairs = numerals.make_pairs(NUMERALS)
+    source, target = (
+        write_lines(recipe.out / "text" / f"numerals.{name}", [pair[("en", "de").index(name)] for pair in pairs])
+        for name in languages
+    )
+    return source, target
+
+
+def ask(recipe: Recipe, model: Path, languages: tuple[str, str]) -> None:
+    """How many numbers and times a model gets right, in sentences that are in no training text."""
+
+    def work() -> Found:
+        translator = Translator.load(model)
+        source, target = (("en", "de").index(name) for name in languages)
+        found: Found = {}
+        for frame in numerals.QUIZ:
+            questions = numerals.make_quiz(frame, source, target)
+            said = [one.text for one in translator.translate([question for question, _ in questions])]
+            right = [bool(answer.search(text)) for text, (_, answer) in zip(said, questions, strict=True)]
+            print(f"{frame[source]}: {sum(right)} of {len(right)} right", file=sys.stderr)
+            wrong = [(asked[0], text) for asked, text, good in zip(questions, said, right, strict=True) if not good]
+            found[frame[source]] = {"right": sum(right), "of": len(right), "wrong": wrong}
+        return found
+
+    recipe.step("numbers in words", work)
 
 
 def hold_out(recipe: Recipe, tatoeba: Pair, languages: tuple[str, str]) -> Pair:
@@ -80,6 +129,7 @@ def main() -> None:
     """From raw files to a small model and its scores."""
     arguments = Arguments(__doc__, subwords=16_000)
     arguments.add_argument("--reverse", action="store_true", help="German to English")
+    arguments.add_argument("--from", dest="start", metavar="MODEL", help="only the last steps, from this model")
     arguments.add_argument("--captions", type=Path, metavar="MULTI30K", help="also translate its test set")
     given = arguments.parse_args()
     languages = ("de", "en") if given.reverse else ("en", "de")
@@ -90,12 +140,16 @@ def main() -> None:
     tests = {TEST: test, "everyday": hold_out(recipe, find_pair(given.data, "tatoeba", languages), languages)}
     if captions:
         tests["test_2016_flickr"] = find_pair(captions, "test_2016_flickr", languages)
-    trained = learn(recipe, train, dev, list(tests.values()), SubwordsConfig(size=given.subwords), WAY)
+    train["numerals"] = write_numerals(recipe, languages)
+    way = make_light(given.start) if given.start and choose_device("auto").type == "cpu" else WAY
+    subwords = SubwordsConfig(size=given.subwords)
+    trained = learn(recipe, train, dev, list(tests.values()), subwords, way, given.start)
     tests |= write_forms(recipe, tests["everyday"], languages)
     model = shrink(recipe, trained, dev)
     for name, (source, reference) in {DEV: dev, **tests}.items():
         said = recipe.translate(f"{name}.{languages[1]}", model, source)
         recipe.score(name, said, reference, language=languages[1])
+    ask(recipe, model, languages)
     recipe.finish()
 
 

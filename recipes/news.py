@@ -135,9 +135,15 @@ def _learn(
 
 
 def learn(
-    recipe: Recipe, train: Mapping[str, Pair], dev: Pair, tests: Sequence[Pair], subwords: SubwordsConfig, way: Way
+    recipe: Recipe,
+    train: Mapping[str, Pair],
+    dev: Pair,
+    tests: Sequence[Pair],
+    subwords: SubwordsConfig,
+    way: Way,
+    start: str | None = None,
 ) -> Path:
-    """From files to a model; sentences of dev and test sets are kept out of the training set."""
+    """From files to a model, or from a model through the last steps; no sentence of dev and test sets is trained on."""
 
     def prepare(name: str, corpora: Mapping[str, float], subwords: SubwordsConfig, vary: VaryConfig) -> Path:
         chosen = choose(list(train), corpora)
@@ -154,8 +160,9 @@ def learn(
             vary=vary,
         )
 
-    data = prepare("data", way.corpora, subwords, VaryConfig())
+    known = Path(start) if start else prepare("data", way.corpora, subwords, VaryConfig())
+    trained = known if start else recipe.train("run", known, way.config)
     if way.last is None:
-        return recipe.train("run", data, way.config)
-    last = prepare("data-last", way.last.corpora, SubwordsConfig(reuse=data), way.last.vary)
-    return recipe.train("run-last", last, way.last.config, Start(recipe.train("run", data, way.config)))
+        return trained
+    last = prepare("data-last", way.last.corpora, SubwordsConfig(reuse=known), way.last.vary)
+    return recipe.train("run-last", last, way.last.config, Start(trained))

@@ -5,6 +5,7 @@ import importlib
 import json
 import lzma
 import math
+import re
 import runpy
 import sys
 from html import escape
@@ -196,6 +197,72 @@ def test_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     big, small = (path / "model.safetensors" for path in (out / "run" / "model", out / "model"))
     assert 2.5 * small.stat().st_size < big.stat().st_size
     assert found["steps"]["shrink"]["bytes"] == sum(path.stat().st_size for path in (out / "model").iterdir())
+
+    # And once more from there, through the last steps alone.
+    flags[flags.index("--set") : flags.index("--set")] = ["--from", str(out / "model")]
+    again = tmp_path / "again"
+    run(monkeypatch, "box", str(data), "--out", str(again), *flags, "training.schedule=constant")
+    found = results(again)
+    assert not (again / "run").exists()
+    assert manifest(again / "data-last")["subwords"] == manifest(out / "data")["subwords"]
+    weights = [load_file(find_model(path) / "model.safetensors") for path in (again / "run-last", out / "model")]
+    assert weights[0].keys() != weights[1].keys()  # trained as floats, from integers
+    assert found["steps"]["train run-last"]["steps"] == 6
+    asked = found["steps"]["numbers in words"]
+    assert [one["of"] for one in asked.values() if isinstance(one, dict)] == [72, 72, 72, 144]
+    for one in asked.values():
+        assert not isinstance(one, dict) or one["right"] + len(one["wrong"]) == one["of"]
+
+
+def test_sentences_with_numbers():
+    """Both sides say the same numbers, and what is asked at the end is in none of them."""
+    numerals = importlib.import_module("numerals")
+    pairs = numerals.make_pairs(4000)
+    assert pairs == numerals.make_pairs(4000)
+    assert len({source for source, _ in pairs}) == 4000
+    figures = [[sorted(re.findall(r"\d+", re.sub(r"(?<=\d)[.,](?=\d)", "", side))) for side in pair] for pair in pairs]
+    times = [bool(re.search(r"\d (am|pm)\b", source)) for source, _ in pairs]  # of the clock of twelve hours
+    assert all(source == target for (source, target), time in zip(figures, times, strict=True) if not time)
+    assert 0.1 < sum(map(bool, (source for source, _ in figures))) / 4000 < 0.4
+    frames = [frame for some in numerals.FRAMES.values() for frame in some]
+    for english, german in frames:
+        assert sorted(re.findall(r"{\w+}", english)) == sorted(re.findall(r"{\w+}", german))
+    assert not {side for frame in frames for side in frame} & {side for frame in numerals.QUIZ for side in frame}
+    asked = {
+        question for frame in numerals.QUIZ for side in (0, 1) for question, _ in numerals.make_quiz(frame, side, 1)
+    }
+    assert not asked & {side for pair in numerals.make_pairs(20_000, seed=2) for side in pair}
+
+
+@pytest.mark.parametrize(
+    ("frame", "place", "target", "said", "right"),
+    [
+        (0, 20, 1, "Es kostet vierundvierzig Euro.", False),
+        (0, 20, 1, "Das kostet dreiundvierzig Euro.", True),
+        (0, 20, 1, "Das kostet 43 Euro.", True),
+        (0, 20, 1, "Das kostet 143 Euro.", False),
+        (0, 20, 1, "Das kostet 43,50 Euro.", False),
+        (0, 20, 0, "It is forty three euros.", True),
+        (0, 20, 0, "It is a hundred and forty-three euros.", False),
+        (0, 20, 0, "It is €43.", True),
+        (3, 6, 1, "Der Zug fährt um halb zwei ab.", True),
+        (3, 6, 1, "Der Zug fährt um 13.30 Uhr ab.", True),
+        (3, 6, 1, "Der Zug fährt um 1:30 Uhr ab.", True),
+        (3, 6, 1, "Der Zug fährt um fünf vor halb zwei ab.", False),
+        (3, 6, 1, "Der Zug fährt um halb eins ab.", False),
+        (3, 1, 0, "The train leaves at five after one.", True),
+        (3, 1, 0, "The train leaves at twenty-five past one.", False),
+        (3, 0, 0, "The train leaves at one.", True),
+        (3, 0, 0, "The train leaves at five to one.", False),
+        (3, 0, 0, "The train leaves at 1 p.m.", True),
+        (3, 0, 1, "Der Zug fährt um eins ab.", True),
+        (3, 0, 1, "Der Zug fährt um 13 Uhr ab.", True),
+    ],
+)
+def test_what_is_a_right_answer(frame: int, place: int, target: int, said: str, right: bool):
+    numerals = importlib.import_module("numerals")
+    _, answer = numerals.make_quiz(numerals.QUIZ[frame], 1 - target, target)[place]
+    assert bool(answer.search(said)) == right
 
 
 @pytest.mark.parametrize(("other", "size"), [("de", "base"), ("fr", "big")])

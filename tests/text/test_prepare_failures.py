@@ -57,8 +57,9 @@ def split_off(flags: Flags, pairs: int) -> None:
 
 
 def use_folder(folder: Path, name: str, text: str) -> None:
-    (folder / "out").mkdir()
-    (folder / "out" / name).write_text(text)
+    path = folder / "out" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
 
 
 # What is done to the files and flags of a small corpus, and what must be said then; {d} is the folder of the test.
@@ -166,6 +167,10 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     "OUT holds other things": (
         lambda d, f: use_folder(d, "thesis.tex", "precious"),
         ["{d}/out: holds other files (thesis.tex) and no data set; name a new or empty folder"],
+    ),
+    "OUT holds things that are called as ours are": (
+        lambda d, f: use_folder(d, "parts-2/thesis.tex", "precious"),
+        ["{d}/out: holds other files (parts-2) and no data set; name a new or empty folder"],
     ),
     "OUT holds another kind of manifest": (
         lambda d, f: use_folder(d, "manifest.json", '{"name": "a web page"}'),

@@ -33,6 +33,7 @@ SIDES: tuple[Side, Side] = ("source", "target")
 WATCH = "watch-"  # and a name: a split that is scored while a model trains, and decides nothing
 MANIFEST_KEYS = {"format", "fingerprint", "made_from", "inputs", "subwords", "splits", "files", "parts"}
 _BUSY = "another prepare is writing this data set; wait for it to end"
+_ENDINGS = (".npy", ".model", ".json")
 _OWN_NAME = re.compile(r"\..*|manifest\.json(\.new)?|parts-\d+")
 
 
@@ -162,7 +163,12 @@ def find_other_file(out: Path) -> str | None:
     names = sorted(path.name for path in out.iterdir())
     if not any(name.startswith("parts-") for name in names) and "manifest.json" in names:
         return "manifest.json"
-    return next((name for name in names if not _OWN_NAME.fullmatch(name)), None)
+    return next((name for name in names if not _OWN_NAME.fullmatch(name) or not _may_be_parts(out / name)), None)
+
+
+def _may_be_parts(path: Path) -> bool:
+    """Whether nothing in a folder tells that somebody else made it, if it is one."""
+    return not path.is_dir() or path.name.startswith(".") or all(one.suffix in _ENDINGS for one in path.iterdir())
 
 
 def _remove_leftovers(out: Path) -> None:
@@ -173,7 +179,8 @@ def _remove_leftovers(out: Path) -> None:
     except DataError:
         named = None
     if named or not (out / "manifest.json").exists():  # what a damaged manifest named is kept until there is a new one
-        leftovers += [path for path in out.glob("parts-*") if _OWN_NAME.fullmatch(path.name) and path.name != named]
+        old = [path for path in out.glob("parts-*") if _OWN_NAME.fullmatch(path.name) and _may_be_parts(path)]
+        leftovers += [path for path in old if path.name != named]
     for leftover in leftovers:
         shutil.rmtree(leftover, ignore_errors=True)
     (out / "manifest.json.new").unlink(missing_ok=True)
