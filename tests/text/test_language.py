@@ -1,6 +1,7 @@
 """Lines in another language are found by the corpus alone, and each line is judged by itself."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -102,6 +103,83 @@ def test_a_corpus_mixed_with_another_language_still_knows_its_own() -> None:
     is_babble = np.array([set(target) <= set("kvzjxqwyaoui ") for _, target in pairs])
     assert foreign[is_babble].mean() > 0.9
     assert foreign[~is_babble].mean() < 0.01
+
+
+# Everyday sentences in three languages: who, does what, where and when.
+SAID = {
+    "en": (
+        "my sister|the old man|nobody|our teacher|the children|his friends|a neighbour|she",
+        "was waiting|has been singing|would like to stay|must not sleep|could not work|will have to wait",
+        "in the kitchen|with all of them|without the dog|behind the big house|at the station",
+        "until tomorrow|because of the rain|for the first time|every morning|after the holidays",
+    ),
+    "de": (
+        "meine Schwester|der alte Mann|niemand|unser Lehrer|das Kind|sein Freund|ein Nachbar|sie",
+        "wartete|hat gesungen|möchte gern noch bleiben|schläft nicht|kann nicht arbeiten|muss warten",
+        "in der Küche|mit ihnen allen|ohne den Hund|hinter dem großen Haus|auf dem Bahnhof",
+        "bis morgen|wegen des Regens|zum ersten Mal|an jedem Morgen|nach den Ferien",
+    ),
+    "fr": (
+        "ma sœur|le vieil homme|personne|notre maître|l’enfant|son ami|un voisin|elle",
+        "attendait|a chanté|voudrait rester|ne doit pas dormir|ne pouvait pas travailler|devra attendre",
+        "dans la cuisine|avec eux tous|sans le chien|derrière la grande maison|à la gare",
+        "jusqu’à demain|à cause de la pluie|pour la première fois|tous les matins|après les vacances",
+    ),
+}
+
+
+def say(language: str, numbers: list[int]) -> str:
+    """A sentence."""
+    parts = [part.split("|") for part in SAID[language]]
+    who, does, where, when = (part[number % len(part)] for part, number in zip(parts, numbers, strict=True))
+    return f"{who} {does} {where} {when}." if numbers[0] % 2 else f"{where}, {when}: {who} {does}?"
+
+
+def mix_in(languages: tuple[str, str], third: str, many: int = 3000) -> tuple[Pairs, np.ndarray]:
+    """Pairs among names and code, some with a target in a third language, and which."""
+    chance = random.Random(4)
+    pairs: Pairs = []
+    others: list[bool] = []
+    for _ in range(many):
+        numbers = [chance.randrange(120) for _ in range(4)]
+        others.append(chance.random() < 0.04)
+        source, target = (say(language, numbers) for language in languages)
+        name = "".join(chance.choice("abcdefghijklmnoprstuvwz_%") for _ in range(chance.randrange(40)))
+        pairs.append((f"{source} {name}", f"{say(third, numbers) if others[-1] else target} {name}"))
+    return pairs, np.array(others)
+
+
+@pytest.mark.parametrize(
+    ("languages", "third"), [(("en", "fr"), "de"), (("fr", "de"), "en"), (("de", "en"), "fr")], ids=str
+)
+def test_a_third_language_is_known_by_its_words(languages: tuple[str, str], third: str) -> None:
+    """Where letters are only somewhat unusual, because those of the corpus differ much."""
+    pairs, others = mix_in(languages, third)
+    learned = learn(pairs)
+    assert tuple(side.code for side in learned.sides) == languages
+    foreign = learned.find_foreign(pairs, 5.0)
+    assert not foreign[~others].any()
+    # By letters alone fewer than half of these are found.
+    blind = Languages(tuple(replace(side, code=None) for side in learned.sides))  # pyright: ignore[reportArgumentType]
+    assert foreign[others].mean() > max(0.7, 2 * blind.find_foreign(pairs, 5.0)[others].mean())
+
+
+def test_which_language_a_side_is_in_is_asked_of_the_corpus() -> None:
+    chance = random.Random(5)
+    numbers = [[chance.randrange(120) for _ in range(4)] for _ in range(1200)]
+    odd = [(babble(chance), say("fr" if place % 3 else "de", some)) for place, some in enumerate(numbers)]
+    # One that is not known; two, of which none is the side's own.
+    assert [side.code for side in learn(odd).sides] == [None, None]
+    assert [side.code for side in LANGUAGES.sides] == ["en", "de"]
+
+
+def test_words_of_code_and_of_the_other_side_tell_nothing() -> None:
+    pairs, _ = mix_in(("en", "de"), "de")
+    code = "%de %la <les> que_des pour/le sans-le d1 n2"
+    quoted = "Le vieil homme ne doit pas dormir"
+    odd = [(f"{source} {code}", f"{target} {code}") for source, target in pairs[:200]]
+    odd += [(f"{source}: {quoted}", f"{quoted} ({target})") for source, target in pairs[:200]]
+    assert not learn(pairs).find_foreign(odd, 5.0).any()
 
 
 @given(

@@ -195,6 +195,14 @@ def find_other(text: str, expected: str) -> str | None:
     return best if shares[best] > max(CLEAR, CLEARLY * shares[expected]) else None
 
 
+def find_clear(text: str) -> str | None:
+    """The language that a text is clearly in."""
+    if len(_WORD.findall(text)) < FEWEST_WORDS:
+        return None
+    best, share = detect(text, list(NAMES))[0]
+    return best if share > CLEAR else None
+
+
 @cache
 def _tables() -> dict[str, list[tuple[str, float]]]:
     """Each word, each ending with … before it and each letter with … behind it: whose they are, and what they count."""

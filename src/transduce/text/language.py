@@ -3,21 +3,30 @@
 No model of languages is needed, only the corpus itself: how frequent each sequence of three bytes is on either side,
 and how far lines of a length usually are from the mean. A line whose sequences are those of the other side stands on
 the wrong side, and a pair of such lines is swapped. Frequencies, not conditional probabilities, so that a corpus that
-has some lines in other languages does not come to take them for its own.
+has some lines in other languages does not come to take them for its own. Where a side is clearly in a language whose
+words are known here, a line that is somewhat unusual is also asked for its words.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from transduce.text.detect import find_clear, find_other
+
 SEQUENCES = 18  # bits of the table's index: eight, five and five of three bytes
 LEAST_LINES = 1000  # from fewer lines nothing is learned
 LEAST_SPREAD = 0.2  # of a corpus of templates, so that the few other lines in it are not taken for foreign
 LENGTHS = range(3, 10)  # lines are compared with lines of 8 to 15 bytes, 16 to 31, …, 512 and more
 UNKNOWN = 4  # from this length on a line tells whether it is in a language that neither side knows
+WORDS_TELL = 0.4  # of the limit: where letters are so unusual, words may tell that they are another language's
+TOLD_BY = 200  # characters, which are enough to tell a language by
+ASKED, AGREE, CLEAR = 500, 0.8, 0.25  # lines to tell a side's language by; the shares that agree, and that say anything
 MARKS = ".,;:!?()[]\"'«»„“”‘’…"
+_PLAIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,8 @@ class Language:
     contrast: np.ndarray
     usual: Usual
     usual_contrast: Usual
+    code: str | None
+    """its code, if it is clearly one whose words are known"""
 
 
 class Measured(NamedTuple):
@@ -84,7 +95,8 @@ class Languages:
         for own, other, some in zip(tables, tables[::-1], lines):
             contrast = own - other
             means, contrasts, lengths = _find_means(some, own, contrast)
-            sides.append(Language(own, contrast, Usual.learn(means, lengths), Usual.learn(contrasts, lengths)))
+            usual = Usual.learn(means, lengths), Usual.learn(contrasts, lengths)
+            sides.append(Language(own, contrast, *usual, _find_code(some)))
         return cls((sides[0], sides[1]))
 
     def measure(self, side: int, lines: Sequence[str]) -> Measured:
@@ -111,7 +123,24 @@ class Languages:
             rest = [_drop_shared(pairs[row][side], pairs[row][1 - side]) for row in found.tolist()]
             again = self.measure(side, rest)
             foreign[found] = (again.unlike < 1 - limit) & again.is_other(limit)
+            if code := self.sides[side].code:
+                for row in np.flatnonzero(~foreign & (measured.own < -WORDS_TELL * limit)).tolist():
+                    words = _plain_words(_drop_shared(pairs[row][side], pairs[row][1 - side]))
+                    foreign[row] = find_other(words[:TOLD_BY], code) is not None
         return foreign
+
+
+def _find_code(lines: Sequence[str]) -> str | None:
+    """The language that lines are in, if they clearly agree in one that is known."""
+    some = lines[:: max(1, len(lines) // ASKED)]
+    found = Counter(code for line in some if (code := find_clear(_plain_words(line)[:TOLD_BY])))
+    ((best, many),) = found.most_common(1) or [(None, 0)]
+    return best if many >= AGREE * found.total() and found.total() >= CLEAR * len(some) else None
+
+
+def _plain_words(line: str) -> str:
+    """The words of a line that are no code: of letters alone, but for marks around them and apostrophes."""
+    return " ".join(word for word in line.split() if _PLAIN.fullmatch(word.strip(MARKS)))
 
 
 def _drop_shared(line: str, other: str) -> str:
