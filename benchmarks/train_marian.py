@@ -2,7 +2,8 @@
 
 Its batches are those of our loader with as many tokens as ours, sentences of similar length together, padded in a
 thread beside the training. Its learning rate is that of the settings given; with --peak-rate it rises for the warm-up
-and falls to zero with the minutes, as ours does. Then it translates with `generate`.
+and falls to zero with the minutes, as ours does. Then it translates with `generate`. Where something else is on the
+same GPU, minutes are not those it would have alone; then --steps says how many these would have had.
 
     pip install transformers
     python benchmarks/train_marian.py RUN --data DATA --minutes 10 --source newstest2013.en --reference newstest2013.de
@@ -16,7 +17,7 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,27 @@ LONGEST = 1024
 SAVED = 120.0  # seconds after which the state is saved again
 
 
+@dataclass(frozen=True)
+class Until:
+    """When training ends: after some time or some steps."""
+
+    seconds: float | None
+    steps: int | None
+
+    def share(self, seconds: float, steps: int) -> float:
+        """How much of it is done."""
+        return seconds / self.seconds if self.seconds else steps / (self.steps or 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="a run or model of ours, or a preset")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, required=True, help="of training, start-up not counted")
-    parser.add_argument("--peak-rate", type=float, help="of a rate that falls to zero with the minutes")
+    limit = parser.add_mutually_exclusive_group(required=True)
+    limit.add_argument("--minutes", type=float, help="of training, start-up not counted")
+    limit.add_argument("--steps", type=int, help="of training, instead of minutes")
+    parser.add_argument("--peak-rate", type=float, help="of a rate that falls to zero with the minutes or steps")
+    parser.add_argument("--warmup-steps", type=int, help="over which the rate rises (default: as in the settings)")
     parser.add_argument("--source", type=Path, nargs="+", default=[], help="files to translate afterwards")
     parser.add_argument("--reference", type=Path, nargs="+", default=[])
     parser.add_argument("--lowercase", action="store_true")
@@ -58,10 +74,13 @@ def main() -> None:
     data = DataSet.open(given.data)
     known = PRESETS[given.run].config if given.run in PRESETS else read_config(find_model(Path(given.run)))
     config = fit_to_data(known, data)
+    if given.warmup_steps:
+        config = replace(config, training=replace(config.training, warmup_steps=given.warmup_steps))
     torch.manual_seed(config.training.seed)
     model = make_sized(config.model, LONGEST, config.model.dropout).to(device)
     given.out.mkdir(parents=True, exist_ok=True)
-    found = train(model, data, config, device, 60 * given.minutes, given.peak_rate, given.out / "state.pt")
+    until = Until(seconds=given.minutes and 60 * given.minutes, steps=given.steps)
+    found = train(model, data, config, device, until, given.peak_rate, given.out / "state.pt")
     for source, reference in zip(given.source, given.reference, strict=True):
         begin = time.monotonic()
         said = translate(model, data, read_lines(source), config, device)
@@ -92,9 +111,9 @@ def prefetched(batches: Batches, first: Position, pin: bool) -> Iterator[tuple[B
 
 
 def train(
-    model: Any, data: DataSet, config: Config, device: torch.device, seconds: float, peak: float | None, state: Path
+    model: Any, data: DataSet, config: Config, device: torch.device, until: Until, peak: float | None, state: Path
 ) -> dict[str, Any]:
-    """Train for so long; steps that warm up the device are not counted, the first and those after a restart."""
+    """Train so long; steps that warm up the device are not counted, the first and those after a restart."""
     training = config.training
     batches = Batches(data, replace(config.batch, parts=1, similar_lengths=True), seed=training.seed)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
@@ -114,7 +133,7 @@ def train(
         step += 1
         source, target, target_input = (row.to(device, non_blocking=True) for row in rows)
         for group in adam.param_groups:
-            left = 1 - (time.monotonic() - begin) / seconds
+            left = 1 - until.share(time.monotonic() - begin, step)
             falling = (peak or 0.0) * max(0.0, min(step / training.warmup_steps, left))
             group["lr"] = learning_rate(step, training, config.model.d_model) if peak is None else falling
         with autocast(device):
@@ -138,7 +157,7 @@ def train(
             lost.zero_()
             shown = step
         spent = time.monotonic() - begin
-        over = spent >= seconds or (peak is None and step >= training.steps)
+        over = until.share(spent, step) >= 1 or (peak is None and step >= training.steps)
         if over or spent >= saved + SAVED:
             if device.type == "cuda":
                 torch.cuda.synchronize()

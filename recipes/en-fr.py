@@ -14,7 +14,7 @@ from recipe import run
 
 from transduce.presets import BASE
 
-STEPS = 12_000
+STEPS = 8000
 PAPER = Way(checkpoint_every(replace(BASE, training=replace(BASE.training, steps=STEPS)), 1 / 72))
 MODERN = make_modern(replace(BASE, model=replace(BASE.model, dropout=0.3)), steps=STEPS, share=1 / 12)
 
