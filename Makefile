@@ -34,11 +34,14 @@ format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# torch comes first and pinned, so that no newer build is resolved beside it.
+# torch comes first and pinned, so that no newer build is resolved beside it. Where it brings no triton, the oldest that we
+# support is taken: newer ones compile what it refuses.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "transduce needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check \
+		"triton==3.6.0; platform_system == 'Linux' and platform_machine == 'x86_64'"
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 

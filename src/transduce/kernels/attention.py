@@ -99,7 +99,7 @@ def multiply(
 ):
     """The products of two heads' rows, of which the first parts are at hand."""
     sums = product(left_part, tl.trans(right_part))
-    for part in tl.static_range(1, tl.cdiv(width, room)):
+    for part in tl.static_range(1, (width + room - 1) // room):
         left_part = load_head(left, rows, inside, left_stride, head, part, width, room)
         right_part = load_head(right, columns, there, right_stride, head, part, width, room)
         sums += product(left_part, tl.trans(right_part))

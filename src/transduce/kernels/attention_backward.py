@@ -164,7 +164,7 @@ def _backward_query_kernel(
         g = load_head(gradient, rows, inside, heads * d_v, head, 0, d_v, v_width)
         whole = tl.load(weight_sums + head * queries + rows, inside, 0.0)
         common = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
-        for other in tl.static_range(1, tl.cdiv(d_v, v_width)):
+        for other in tl.static_range(1, (d_v + v_width - 1) // v_width):
             more_o = load_head(output, rows, inside, heads * d_v, head, other, d_v, v_width)
             more_g = load_head(gradient, rows, inside, heads * d_v, head, other, d_v, v_width)
             common += tl.sum(more_o.to(tl.float32) * more_g.to(tl.float32), 1)
