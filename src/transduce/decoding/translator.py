@@ -297,7 +297,10 @@ class Translator:
             return replace(task, choices=[[encode(phrase) for phrase in spellings(term)] for term in own])
 
         tasks = [add_terms(wanted[number], terms[number]) for number in again]
-        search_for(again, tasks, searches - len(again), WIDER * config.beam)
+        if again:
+            search_for(again, tasks, searches - len(again), WIDER * config.beam)
+        elif searches > len(wanted):
+            done(searches, searches)
         return found
 
     def _sentence(self, piece: str, given: str, alternatives: tuple[Alternative, ...]) -> Sentence:

@@ -33,7 +33,7 @@ SIDES: tuple[Side, Side] = ("source", "target")
 WATCH = "watch-"  # and a name: a split that is scored while a model trains, and decides nothing
 MANIFEST_KEYS = {"format", "fingerprint", "made_from", "inputs", "subwords", "splits", "files", "parts"}
 _BUSY = "another prepare is writing this data set; wait for it to end"
-_ENDINGS = (".npy", ".model", ".json")
+_ENDINGS = (".npy", ".model", ".json", ".gz")
 _OWN_NAME = re.compile(r"\..*|manifest\.json(\.new)?|parts-\d+")
 
 
