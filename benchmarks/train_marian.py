@@ -14,12 +14,16 @@ goes on from there.
 
 import argparse
 import json
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+# No two batches have the same shape; without this much memory is taken and given back in every step.
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 import sacrebleu
 import torch
@@ -96,7 +100,7 @@ def main() -> None:
     (given.out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
-def prefetched(batches: Batches, first: Position, pin: bool) -> Iterator[tuple[Batch, tuple[Tensor, ...]]]:
+def prefetched(batches: Batches, first: Position, pin: bool) -> Generator[tuple[Batch, tuple[Tensor, ...]]]:
     """Batches and the same padded, made while the one before is learned from."""
 
     def make(batch: Batch) -> tuple[Batch, tuple[Tensor, ...]]:
@@ -128,8 +132,12 @@ def train(
         before, step, tokens, position = kept["seconds"], kept["step"], kept["tokens"], Position(*kept["position"])
         print(f"goes on from step {step:,}", flush=True)
     model.train()
-    first, shown, begin, saved = step, step, time.monotonic() - before, before
-    for batch, rows in prefetched(batches, position, device.type == "cuda"):
+    first, shown, begin, saved, waited = step, step, time.monotonic() - before, before, 0.0
+    made = prefetched(batches, position, device.type == "cuda")
+    while True:
+        asked = time.monotonic()
+        batch, rows = next(made)
+        waited += time.monotonic() - asked
         step += 1
         source, target, target_input = (row.to(device, non_blocking=True) for row in rows)
         for group in adam.param_groups:
@@ -149,11 +157,11 @@ def train(
         adam.zero_grad(set_to_none=True)
         tokens, lost = tokens + batch.source_tokens + batch.target_tokens, lost + loss.detach()
         if step == first + 3:
-            begin = time.monotonic() - before
+            begin, waited = time.monotonic() - before, 0.0
         if step % 200 == 0:
-            print(
-                f"step {step:,}: loss {float(lost) / (step - shown):.3f}, {time.monotonic() - begin:.0f} s", flush=True
-            )
+            mean = float(lost) / (step - shown)
+            spent = time.monotonic() - begin
+            print(f"step {step:,}: loss {mean:.3f}, {spent:.0f} s, {waited:.1f} of them for batches", flush=True)
             lost.zero_()
             shown = step
         spent = time.monotonic() - begin
@@ -167,8 +175,8 @@ def train(
             state.with_suffix(".new").replace(state)
             begin, saved = time.monotonic() - spent, spent
         if over:
-            break
-    return {"steps": step, "tokens": tokens, "seconds": round(time.monotonic() - begin, 1)}
+            made.close()
+            return {"steps": step, "tokens": tokens, "seconds": round(spent, 1), "waited": round(waited, 1)}
 
 
 @torch.inference_mode()

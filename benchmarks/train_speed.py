@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -225,9 +225,11 @@ def rectangles(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """The sentences of a batch in rectangles: source, target, decoder's input."""
 
     def rectangle(row: Tensor, offsets: Tensor) -> Tensor:
-        bounds = offsets[: batch.sentences + 1].tolist()
-        parts = [row[first:end] for first, end in pairwise(bounds)]
-        return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=PAD).long()
+        bounds = offsets[: batch.sentences + 1].long()
+        lengths = bounds.diff()
+        found = torch.full((batch.sentences, int(lengths.max())), PAD)
+        found[torch.arange(found.shape[1]) < lengths[:, None]] = row[: bounds[-1]].long()
+        return found
 
     return (
         rectangle(batch.source, batch.source_offsets),
