@@ -377,10 +377,13 @@ def test_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     tried = {
         found["settings"]["word_share"]: steps[name.replace("parse", "score").removesuffix(".trees")]["f1"]["value"]
         for name, found in steps.items()
-        if name.startswith("parse dev mean")
+        if name.startswith("parse dev mean") and "beam" not in found["settings"]
     }
     assert list(tried) == ([1.0] if wsj else [1.0, 0.75, 0.5, 0.35])
-    assert tried[steps["parse test mean.trees"]["settings"]["word_share"]] == max(tried.values())
+    best = steps["parse test mean.trees"]["settings"]["word_share"]
+    assert tried[best] == max(tried.values())
+    for beam in (1, 4, 8):
+        assert steps[f"parse dev mean, beam {beam}.trees"]["settings"] == {"beam": beam, "word_share": best}
     assert len(steps["average mean-1"]["checkpoints"]) > 1
     assert ("parse test 2 models.trees" in steps) == (kind == "two models")
 
