@@ -276,9 +276,6 @@ def test_a_wrong_command_line_is_answered(
     assert "no model for these languages is served; there is en-de" in refused(
         f"en-de={folder}", "--glossary", f"en-fr={terms}"
     )
-    assert "is the second for en-de; make one file of both" in refused(
-        f"en-de={folder}", "--glossary", str(terms), str(terms)
-    )
     terms.write_text("dollars Taler\n")
     assert f"{terms}:1: has no tab" in refused(f"en-de={folder}", "--glossary", f"EN-DE={terms}")
     with socket.create_server(("127.0.0.1", 0)) as taken:

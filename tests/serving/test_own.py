@@ -13,7 +13,7 @@ from transduce.seeing.branches import find_branches
 from transduce.seeing.sentence import see
 from transduce.serving.metrics import Metrics
 from transduce.serving.options import ServeConfig
-from transduce.serving.run import ServeJob, find_languages, load, read_glossaries
+from transduce.serving.run import ServeJob, find_languages, load, read_terms
 
 TEXT = "two euros and nine dollars"
 
@@ -153,7 +153,7 @@ def test_a_glossary_holds_for_all_that_a_server_translates(tmp_path: Path):
         engine="auto",
     )
     folders = [find_languages(folder)]
-    (served,) = load(job, folders, read_glossaries(job.glossaries, [pair for _, pair in folders]), Metrics())
+    (served,) = load(job, folders, read_terms(job.glossaries, [pair for _, pair in folders]), Metrics())
     served.desk.close()
     with running([served.desk.translator]) as server:
         asked = {"source": "en", "target": "de"}

@@ -14,22 +14,62 @@ LOGITS = 1 << 25  # logits that may be in memory at once
 
 Tokens = Int[np.ndarray, " tokens"]
 Pair = tuple[Tokens, Tokens]
+Encoded = dict[int, Tensor]  # the encoder's output by the source's id, as long as there is such a source
 
 
 @torch.inference_mode()
-def score_pairs(model: Transformer, pairs: Sequence[Pair]) -> list[Float[np.ndarray, " target"]]:
-    """The log-probability of each target's tokens, given its source and the tokens before; both with their ends."""
+def score_pairs(
+    model: Transformer, pairs: Sequence[Pair], first: Sequence[int] = (), encoded: Encoded | None = None
+) -> list[Float[np.ndarray, " target"]]:
+    """The log-probability of each target's tokens, given its source and the tokens before; both with their ends.
+
+    Or only of those from some place in each target on. What is encoded is kept in a mapping, if there is one.
+    """
     scores: list[np.ndarray] = [np.empty(0, np.float32)] * len(pairs)
-    for numbers in cut_batches([len(target) for _, target in pairs], LOGITS // model.config.vocabulary):
-        source, source_offsets = make_row([pairs[number][0] for number in numbers], model.device)
-        targets = [np.asarray(pairs[number][1], np.int32) for number in numbers]
-        row, offsets = make_row([np.concatenate(([BEGIN], target[:-1])) for target in targets], model.device)
-        logits = model(source, source_offsets, row, offsets)
+    for numbers, targets, logits in _follow(model, pairs, first, encoded):
         said = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(model.device)
         found = logits.float().log_softmax(-1).gather(1, said[:, None]).flatten().cpu().numpy()
         for number, part in zip(numbers, np.split(found, np.cumsum([len(target) for target in targets])[:-1])):
             scores[number] = part
     return scores
+
+
+@torch.inference_mode()
+def find_likely(
+    model: Transformer, pairs: Sequence[Pair], first: Sequence[int], many: int, encoded: Encoded | None = None
+) -> list[Int[np.ndarray, "target many"]]:
+    """The most probable tokens in the place of each of a target's from some place on, given what is before."""
+    likely: list[np.ndarray] = [np.empty((0, many), np.int64)] * len(pairs)
+    for numbers, targets, logits in _follow(model, pairs, first, encoded):
+        found = logits.topk(many).indices.cpu().numpy()
+        for number, part in zip(numbers, np.split(found, np.cumsum([len(target) for target in targets])[:-1])):
+            likely[number] = part
+    return likely
+
+
+def _follow(
+    model: Transformer, pairs: Sequence[Pair], first: Sequence[int], encoded: Encoded | None
+) -> Iterator[tuple[list[int], list[Tokens], Tensor]]:
+    """Some pairs at a time: their numbers, their targets from some places on, and the logits of each token of these.
+
+    A source that several targets have is encoded once.
+    """
+    first = first or [0] * len(pairs)
+    lengths = [len(target) - begin for (_, target), begin in zip(pairs, first)]
+    for numbers in cut_batches(lengths, LOGITS // model.config.vocabulary):
+        known = {} if encoded is None else encoded
+        if new := {id(pairs[number][0]): pairs[number][0] for number in numbers if id(pairs[number][0]) not in known}:
+            memory = model.encode(*make_row(list(new.values()), model.device))
+            known |= zip(new, memory.split([len(each) for each in new.values()]))
+        memory = torch.cat([known[id(pairs[number][0])] for number in numbers])
+        _, source_offsets = make_row([pairs[number][0] for number in numbers], model.device)
+        targets = [np.asarray(pairs[number][1], np.int32) for number in numbers]
+        row, offsets = make_row([np.concatenate(([BEGIN], target[:-1])) for target in targets], model.device)
+        states = model.decode(row, offsets, memory, source_offsets)
+        ends = np.cumsum([len(target) for target in targets])
+        asked = [np.arange(end - lengths[number], end) for number, end in zip(numbers, ends)]
+        states = states[torch.from_numpy(np.concatenate(asked)).to(model.device)]
+        yield numbers, [target[first[number] :] for number, target in zip(numbers, targets)], model.project(states)
 
 
 def make_row(sentences: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -1,94 +1,185 @@
-"""Terms and their translations, from a file: where a term stands in a sentence, its translation is said.
+"""Terms and their translations, from a file: where they stand in a text, and where a translation says them."""
 
-A model is asked first. What it says by itself is kept where it has said all terms; only other sentences are searched
-for again, with phrases that must be said.
-"""
-
-from codecs import BOM_UTF8
+import json
+import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
+from unicodedata import category, normalize
 
-from transduce.errors import DataError
+from transduce.errors import ConfigError, DataError
 from transduce.text.packed import open_bytes
-from transduce.text.words import is_one_word
+from transduce.text.words import is_one_word, is_unspaced
 
 BETWEEN = "|"  # between translations of which any will do
 KEY = 4  # characters by which terms are looked up
+LONG = 4  # letters of a word that is known within a longer one
 
 Term = tuple[str, ...]  # translations of which one is to be said
+Span = tuple[int, int]  # characters: the first, and the one behind the last
+
+_ALIKE = str.maketrans({"’": "'", "‘": "'", "‐": "-", "‑": "-", "\u00a0": " ", "\u202f": " "})
+_JOINS, _OF_NUMBERS = frozenset("-_.@"), frozenset(",:")
+_ADDRESS = re.compile(r"\S*(?:://|@|www\.)\S*")
+
+
+class Mention(NamedTuple):
+    """A term where it stands in a text: its first and last word, counted from 0, of those that spaces part."""
+
+    first: int
+    last: int
+    term: Term
 
 
 class Glossary:
     """Terms as they stand in sources, each with the translations of which one is to be said."""
 
-    def __init__(self, terms: Mapping[str, Sequence[str]], normal: Callable[[str], str] = str):
+    def __init__(self, terms: Mapping[str, Term], normal: Callable[[str], str] = str):
         """Terms, in the form that `normal` gives to a text.
 
         A term in small letters is found in any case; one with a capital is found as it is written.
         """
         self.terms: dict[str, Term] = {}
-        for term, translations in terms.items():
-            known = self.terms.get(normal(term), ())
-            self.terms[normal(term)] = tuple(dict.fromkeys([*known, *map(normal, translations)]))
+        for name, translations in terms.items():
+            term, own = normal(name), tuple(map(normal, translations))
+            if not term or not all(own):
+                raise DataError(f"glossary: nothing is left of {name!r} or its translation as text; leave it out")
+            self.terms[term] = tuple(dict.fromkeys([*self.terms.get(term, ()), *own]))
         self._keys: dict[str, list[str]] = {}
-        for term in sorted(self.terms, key=len, reverse=True):
+        # The longest first, and of equal ones those that are written so.
+        for term in sorted(self.terms, key=lambda term: (-len(term), _small(term) == term)):
             self._keys.setdefault(_small(term)[:KEY], []).append(term)
 
     def __bool__(self) -> bool:
         return bool(self.terms)
 
-    def find(self, text: str, *, any_case: bool = False) -> list[Term]:
-        """The translations of the terms in a text; of terms that overlap, those of the first and then the longest."""
-        small, found, place = _small(text), dict[Term, None](), 0
-        while place < len(text):
-            term = self._find_at(text, small, place, any_case)
-            if term:
-                found[self.terms[term]] = None
+    def find(self, text: str, *, any_case: bool = False) -> list[Mention]:
+        """The terms in a text, from left to right, the longest that begins at a place; none within addresses."""
+        plain, small, place = text.translate(_ALIKE), _small(text), 0
+        ends = {found.start(): found.end() for found in _ADDRESS.finditer(text)}
+        found: list[Mention] = []
+        while self.terms and place < len(text):
+            if place in ends:
+                place = ends[place]
+                continue
+            if term := self._find_at(plain, small, place, any_case):
+                first = len(text[: place + 1].split()) - 1
+                found.append(Mention(first, len(text[: place + len(term)].split()) - 1, self.terms[term]))
             place += len(term) or 1
-        return list(found)
+        return found
 
     def _find_at(self, text: str, small: str, place: int, any_case: bool) -> str:
         """The longest term that begins at a place; an empty one where none does."""
-        if place and is_one_word(text[place - 1], text[place]):
+        if not _may_begin(text, place):
             return ""
         for size in range(KEY, 0, -1):
             for term in self._keys.get(small[place : place + size], ()) if place + size <= len(text) else ():
-                alike = small if any_case or term == _small(term) else text
-                wanted = _small(term) if any_case else term
-                end = place + len(term)
-                if alike.startswith(wanted, place) and not is_one_word(text[end - 1], text[end : end + 1]):
+                own = term.translate(_ALIKE)
+                alike = small if any_case or own == _small(own) else text
+                wanted = _small(own) if any_case else own
+                if alike.startswith(wanted, place) and _may_end(text, place + len(term)):
                     return term
         return ""
 
 
-def spellings(term: Term) -> Term:
-    """Its translations, and as they are at the beginning of a sentence."""
-    return tuple(dict.fromkeys([*term, *(one[:1].upper() + one[1:] for one in term)]))
+def find_said(term: Term, text: str) -> list[Span]:
+    """Where a text says one of a term's translations, also inflected or in a compound: within a longer word."""
+    plain = bare(text)
+    spans = sorted((span for one in term for span in _spans(one, text, plain)), key=lambda span: (span[0], -span[1]))
+    found: list[Span] = []
+    for span in spans:
+        if not found or span[0] >= found[-1][1]:
+            found.append(span)
+    return found
 
 
-def missing(terms: Iterable[Term], text: str) -> list[Term]:
-    """The terms of which no translation stands in a text as whole words."""
-    return [term for term in terms if not any(_stands(one, text) for one in spellings(term))]
+def _spans(phrase: str, text: str, plain: str) -> list[Span]:
+    pattern, long = _pattern(phrase)
+    return [found.span() for found in pattern.finditer(plain if long else text)]
+
+
+def bare(text: str) -> str:
+    """A text without accents, as long as before."""
+    return "".join(map(_bare, text))
+
+
+@lru_cache(4096)
+def _pattern(phrase: str) -> tuple[re.Pattern[str], bool]:
+    """How a phrase may stand in a text, and whether that is a text without accents."""
+    long = is_long(phrase)
+    own = bare(phrase) if long else phrase
+    first, last = own[0], own[-1]
+    either = f"[{first.lower()}{first.upper()}]" if first.isalpha() else re.escape(first)
+    apart = r"(?<!\w)" if first.isalnum() and not is_unspaced(first) else ""
+    if _may_rise(own):
+        begin = either if long else apart + either
+    elif first.isupper() and long:
+        begin = rf"(?:{apart}{first}|(?<=\w){either})"
+    else:  # names like iPhone are said as they are
+        begin = apart + re.escape(first)
+    end = r"\w*" if long else r"(?!\w)"
+    end = "" if not last.isalnum() or is_unspaced(last) else end if last.isalpha() else r"(?!\w)"
+    return re.compile(begin + r"\s+".join(map(re.escape, own[1:].split(" "))) + end), long
+
+
+@lru_cache(1 << 12)
+def _bare(letter: str) -> str:
+    """A letter without its accent."""
+    first, *marks = normalize("NFD", letter)
+    return first if all(category(mark) == "Mn" for mark in marks) else letter
+
+
+def say(phrase: str, *, begins: bool) -> str:
+    """A translation as it is said, at the beginning of a sentence with a capital; but for names like iPhone."""
+    return phrase[:1].upper() + phrase[1:] if begins and _may_rise(phrase) else phrase
+
+
+def is_long(phrase: str) -> bool:
+    """Whether a phrase is also known within longer words."""
+    return sum(map(str.isalpha, phrase)) >= LONG
+
+
+def _may_rise(phrase: str) -> bool:
+    """Whether its first word has a capital at the beginning of a sentence, as names like iPhone do not."""
+    first = phrase.split(" ")[0]
+    return first == first.lower()
+
+
+def read_glossaries(paths: Iterable[Path]) -> dict[str, Term]:
+    """The terms of several files; a term of more than one has the translations of all."""
+    terms: dict[str, Term] = {}
+    for path in paths:
+        for term, own in read_glossary(path).items():
+            terms[term] = tuple(dict.fromkeys([*terms.get(term, ()), *own]))
+    return terms
 
 
 def read_glossary(path: Path) -> dict[str, Term]:
-    """The terms of a file: a line for each, with its translation behind a tab; several translations have | between."""
+    """The terms of a file: a line for each, with its translation behind a tab; several translations have | between.
+
+    What stands behind another tab is a note; lines that begin with # and a space are comments.
+    """
     stream, raw = open_bytes(path)
     with closing(raw), closing(stream):
         content = stream.read().removeprefix(BOM_UTF8)
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise DataError(f"{path}: is UTF-16; save it as UTF-8, or convert it with: iconv -f UTF-16 -t UTF-8")
     terms: dict[str, Term] = {}
-    for number, row in enumerate(content.split(b"\n"), 1):
+    for number, row in enumerate(re.split(b"\r\n|\n|\r", content), 1):
         try:
             line = row.decode()
         except UnicodeDecodeError:
             raise DataError(f"{path}:{number}: not UTF-8; convert the text with: iconv -f LATIN1 -t UTF-8") from None
-        if not line.strip():
+        if not line.strip() or line.startswith("# "):
             continue
-        term, *translations = (part.strip() for part in line.split("\t"))
-        several = [one.strip() for one in "".join(translations).split(BETWEEN)]
-        if not term or len(translations) != 1 or not all(several):
-            wrong = "is no term with a translation" if translations else "has no tab"
+        term, *others = (_unquote(field.strip()) for field in line.split("\t"))
+        several = [one.strip() for one in others[0].split(BETWEEN)] if others else []
+        if not term or not several or not all(several):
+            wrong = "is no term with a translation" if others else "has no tab"
             raise DataError(
                 f"{path}:{number}: {wrong}: {line[:60]!r}; write the term, a tab and its translation, or several "
                 f"with {BETWEEN} between them; to keep a term as it is, write it twice"
@@ -99,16 +190,51 @@ def read_glossary(path: Path) -> dict[str, Term]:
     return terms
 
 
-def _stands(phrase: str, text: str) -> bool:
-    place = text.find(phrase)
-    while place >= 0:
-        end = place + len(phrase)
-        if not is_one_word(text[:place][-1:], phrase) and not is_one_word(phrase, text[end : end + 1]):
-            return True
-        place = text.find(phrase, place + 1)
-    return False
+def check_terms(terms: Mapping[str, str | Sequence[str]]) -> dict[str, Term]:
+    """Terms from Python, each with its translation or several."""
+    if not isinstance(terms, Mapping):
+        raise ConfigError(f'glossary = {terms!r}, wanted a file or {{"term": "translation"}}')
+    found: dict[str, Term] = {}
+    for term, given in terms.items():
+        own = (given,) if isinstance(given, str) else given
+        if not isinstance(own, Sequence) or not own or not all(isinstance(each, str) for each in (term, *own)):
+            raise ConfigError(
+                f"glossary = {{{term!r}: {given!r}}}, wanted a term with its translation, or with a list of several"
+            )
+        if any(BETWEEN in each for each in own):
+            raise ConfigError(f"glossary: {term!r} has {BETWEEN} in a translation; give several as a list")
+        found[term] = tuple(dict.fromkeys(own))
+    return found
+
+
+def describe_terms(terms: Mapping[str, Term]) -> str:
+    """How many terms there are, and which, in a few characters."""
+    digest = sha256(json.dumps(sorted(terms.items())).encode()).hexdigest()
+    return f"{len(terms):,} terms ({digest[:8]})" if terms else "none"
+
+
+def _unquote(field: str) -> str:
+    """A field as a spreadsheet writes it, without its quotation marks."""
+    return field[1:-1].replace('""', '"').strip() if len(field) > 2 and field[0] == field[-1] == '"' else field
+
+
+def _may_begin(text: str, place: int) -> bool:
+    before, behind = text[:place][-1:], text[place]
+    return not is_one_word(before, behind) and not _is_joined(text[: place - 1][-1:] if before else "", before, behind)
+
+
+def _may_end(text: str, place: int) -> bool:
+    before, behind = text[place - 1], text[place : place + 1]
+    return not is_one_word(before, behind) and not _is_joined(before, behind, text[place + 1 : place + 2])
+
+
+def _is_joined(left: str, sign: str, right: str) -> bool:
+    """Whether a sign makes one word, number or address of what stands on both sides."""
+    of_numbers = sign in _OF_NUMBERS and left.isdigit() and right.isdigit()
+    return left.isalnum() and right.isalnum() and (sign in _JOINS or of_numbers)
 
 
 def _small(text: str) -> str:
-    """In small letters, and as long as before."""
-    return "".join(low if len(low := letter.lower()) == 1 else letter for letter in text)
+    """In small letters, and as long as before; signs that look alike are one."""
+    low = (lower if len(lower := letter.lower()) == 1 else letter for letter in text)
+    return "".join(low).translate(_ALIKE)

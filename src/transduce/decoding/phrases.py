@@ -16,7 +16,6 @@ from transduce.text.subwords import BEGIN, END, PAD
 from transduce.text.words import is_one_word
 
 Candidate = tuple[float, int, int]  # score, line, token
-Choice = tuple[str, ...]  # phrases, a character for each token
 
 
 @dataclass(frozen=True)
@@ -30,26 +29,19 @@ class Step:
 class Phrases:
     """The phrases one sentence's translation must contain, as tokens that begin with the space before their first word.
 
-    A phrase is said where it stands as whole words: what goes on with its last one takes it back. Where there is a
-    choice of several, one of them is said; it takes as many tokens as the shortest.
+    A phrase is said where it stands as whole words: what goes on with its last one takes it back.
     """
 
-    def __init__(
-        self,
-        phrases: Sequence[Sequence[int]],
-        spellings: Spellings,
-        choices: Sequence[Sequence[Sequence[int]]] = (),
-    ):
+    def __init__(self, phrases: Sequence[Sequence[int]], spellings: Spellings):
         # As strings, a character for each token: Python searches them fast.
-        wanted = [*([phrase] for phrase in phrases), *choices]
-        self.choices = list(dict.fromkeys(tuple(dict.fromkeys(map(_text, choice))) for choice in wanted))
-        self.total = _tokens(self.choices)
+        self.phrases = list(dict.fromkeys(_text(phrase) for phrase in phrases))
+        self.total = sum(map(len, self.phrases))
         self.spellings = spellings
-        self.ends = {phrase: self._spell(phrase).decode(errors="replace")[-1:] for phrase in _each(self.choices)}
+        self.ends = {phrase: self._spell(phrase).decode(errors="replace")[-1:] for phrase in self.phrases}
 
-    def missing(self, text: str) -> list[Choice]:
-        """The choices of which a line has said none, if it ended here."""
-        return [choice for choice in self.choices if not any(self._stands(phrase, text) for phrase in choice)]
+    def missing(self, text: str) -> list[str]:
+        """The phrases that a line has not said, if it ended here."""
+        return [phrase for phrase in self.phrases if not self._stands(phrase, text)]
 
     def said(self, text: str) -> int:
         """How many of the phrases' tokens a line has said, counting what it may be about to complete.
@@ -58,23 +50,23 @@ class Phrases:
         begun, which may take back one that stands at its end.
         """
         missing = self.missing(text)
-        needed = _tokens(missing)
-        for phrase in _each(missing):
+        needed = sum(map(len, missing))
+        for phrase in missing:
             if begun := _begun(phrase, text):
                 rest = phrase[begun:]
-                needed = min(needed, len(rest) + _tokens(self.missing(text + rest)))
+                needed = min(needed, len(rest) + sum(map(len, self.missing(text + rest))))
         return self.total - needed
 
     def wanted(self, text: str) -> set[int]:
         """The tokens that begin a missing phrase, or go on with one."""
-        return {ord(phrase[place]) for phrase in _each(self.missing(text)) for place in (0, _begun(phrase, text))}
+        return {ord(phrase[place]) for phrase in self.missing(text) for place in (0, _begun(phrase, text))}
 
     def apart(
         self, text: str, log_probabilities: Float[np.ndarray, " vocabulary"], many: int
     ) -> Int[np.ndarray, " found"]:
         """The best tokens that leave whole what is said only at the end of a line; none where nothing is."""
         kept = np.ones(len(log_probabilities), bool)
-        for phrase in self.ends:
+        for phrase in self.phrases:
             if (behind := list(self._behind(phrase, text))) and not any(map(first_of, behind)) and self.ends[phrase]:
                 kept &= self.spellings.apart(self.ends[phrase], behind[-1])
         found = np.flatnonzero(kept) if not kept.all() else np.empty(0, np.int64)
@@ -137,15 +129,6 @@ def _in_turns(banks: list[list[Candidate]]) -> list[Candidate]:
     """The best of each, then the second best and so on; of those that have said the most first."""
     ranked = [sorted(bank, key=lambda candidate: (-candidate[0], *candidate[1:])) for bank in reversed(banks)]
     return [candidate for turn in zip_longest(*ranked) for candidate in turn if candidate is not None]
-
-
-def _each(choices: Sequence[Choice]) -> Iterator[str]:
-    return (phrase for choice in choices for phrase in choice)
-
-
-def _tokens(choices: Sequence[Choice]) -> int:
-    """How many tokens are needed to say one phrase of each."""
-    return sum(min(map(len, choice)) for choice in choices)
 
 
 def _text(tokens: Sequence[int]) -> str:

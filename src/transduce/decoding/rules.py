@@ -82,7 +82,7 @@ class Spellings:
 
     def __init__(self, pieces: Sequence[str], *, fold: bool = False):
         self.pieces = pieces
-        self.texts = [_fold(_spell(piece)) if fold else _spell(piece) for piece in pieces]
+        self.texts = [_fold(spell_piece(piece)) if fold else spell_piece(piece) for piece in pieces]
         for token in {PAD, BEGIN, END} & set(range(len(pieces))):
             self.texts[token] = b""
         if len(pieces) > UNKNOWN:
@@ -198,7 +198,8 @@ class Forbidden:
             logits[line, [token for phrase in self.phrases for token in phrase.after(text)]] = -torch.inf
 
 
-def _spell(piece: str) -> bytes:
+def spell_piece(piece: str) -> bytes:
+    """A subword as UTF-8, its space as one."""
     byte = re.fullmatch("<0x([0-9A-F]{2})>", piece)
     return bytes.fromhex(byte[1]) if byte else piece.replace(SPACE, " ").encode()
 

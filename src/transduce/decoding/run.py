@@ -14,7 +14,7 @@ from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.documents import HTML, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
-from transduce.decoding.glossary import Term
+from transduce.decoding.glossary import Term, describe_terms
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
@@ -182,7 +182,7 @@ def _describe(
     digests = [read_manifest(one.folder)["files"][WEIGHTS]["sha256"][:16] for one in translator.loaded]
     request = {key: value for key, value in asdict(common).items() if key != "text"}
     own = {"precision": job.precision, "json": job.json, "json_input": job.json_input}
-    own |= {"glossary": {**job.glossary}} if job.glossary else {}
+    own["glossary"] = describe_terms(job.glossary)
     return {"model": digests, **own, **request, **strict.to_dict(options), **strict.to_dict(config)}
 
 

@@ -39,17 +39,10 @@ class Task:
     """words and phrases it must not contain"""
     in_any_case: bool = False
     """that these are forbidden in capitals and small letters alike"""
-    choices: Sequence[Sequence[Sequence[int]]] = ()
-    """phrases as above, of each of which one is enough"""
     max_tokens: int | None = None
     """the longest it may become, where that is not the settings' to say"""
     words: Sequence[int] | None = None
     """that it must be a tree in brackets over words with these tokens (`Brackets.find_words`)"""
-
-    @property
-    def must_say(self) -> bool:
-        """Whether there is something that the translation must contain."""
-        return bool(self.phrases or self.choices)
 
 
 def search(
@@ -66,18 +59,18 @@ def search(
     """
     limits = [most_tokens(task, config, engine.config) for task in tasks]
     _check_lengths(tasks, engine.config)
-    if config.sample and any(task.must_say for task in tasks):
+    if config.sample and any(task.phrases for task in tasks):
         raise ConfigError(
             "search.sample = true draws at random, and phrases that must be said are searched for; use one"
         )
-    spellings = Spellings(pieces if any(task.forbidden or task.must_say for task in tasks) else ())
+    spellings = Spellings(pieces if any(task.forbidden or task.phrases for task in tasks) else ())
     brackets = find_brackets(tuple(pieces)) if any(task.words is not None for task in tasks) else None
     for number, (task, limit) in enumerate(zip(tasks, limits), 1):
         check_room(task, limit, brackets, f"sentence {number:,}")
     # The longest first: what needs the most memory fails, if it must, at the beginning.
     order = sorted(
         range(len(tasks)),
-        key=lambda number: (tasks[number].must_say, -len(tasks[number].source)),
+        key=lambda number: (bool(tasks[number].phrases), -len(tasks[number].source)),
     )
     first = 0
     while first < len(order):
@@ -116,7 +109,7 @@ def search_all(
 
 
 def _go_together(longest: Task, other: Task) -> bool:
-    alike = other.must_say == longest.must_say and (other.words is None) == (longest.words is None)
+    alike = bool(other.phrases) == bool(longest.phrases) and (other.words is None) == (longest.words is None)
     return alike and len(other.source) >= SIMILAR * len(longest.source)
 
 
@@ -193,7 +186,7 @@ class _Room:
         self.slots: list[_Sentence | None] = [None] * many
         self.lines: Lines = engine.open(many, self.beam, source, target)
         self.watches = bool(config.no_repeat or config.repetition_penalty != 1) or any(
-            task.must_say or task.forbidden for task in tasks
+            task.phrases or task.forbidden for task in tasks
         )
         brackets = brackets if tasks[0].words is not None else None
         rules = self.watches or config.sample or any(task.prefix for task in tasks)
@@ -235,7 +228,7 @@ class _Room:
             self.trees.begin(free, [task.words or [] for _, task, _ in joining], [limit for _, _, limit in joining])
         for slot, (number, task, _) in zip(free, joining):
             rules = self._make_rules(task) if self.ruled else []
-            phrases = Phrases(task.phrases, self.spellings, task.choices) if task.must_say else None
+            phrases = Phrases(task.phrases, self.spellings) if task.phrases else None
             key = make_key(np.asarray(task.source), self.config.sample_seed) if self.config.sample else b""
             self.slots[slot] = _Sentence(number, task, rules, phrases, key, [[] for _ in range(self.beam)])
 

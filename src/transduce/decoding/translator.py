@@ -1,5 +1,6 @@
 """Text in, text out: `Translator` splits texts into sentences, searches for their translations and joins them again."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,14 +12,15 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from transduce.config import SearchConfig
-from transduce.decoding.alignment import Links, align_words, attention_shares, match_unknown, read_places
+from transduce.decoding.alignment import Links, Place, align_words, attention_shares, match_unknown, read_places
 from transduce.decoding.beams import Hypothesis
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
 from transduce.decoding.force import Pair, score_pairs
-from transduce.decoding.glossary import Glossary, Term, missing, read_glossary, spellings
+from transduce.decoding.glossary import Glossary, Mention, check_terms, read_glossary
 from transduce.decoding.options import Options, Request, lay_over
-from transduce.decoding.search import Task, search
+from transduce.decoding.search import Task, search, search_all
+from transduce.decoding.terms import lacking, say_terms
 from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
@@ -28,12 +30,11 @@ from transduce.text.words import in_capitals
 
 WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together, in order of length
 WINDOW_TEXTS = 2048
-WIDER = 2  # times the beam is there room in for the terms of a glossary
 COPIED = -1  # in place of the number of a search
 SPELLED = 1.25  # times as many subwords as in small letters: then a model does not know words in capitals
 
 LaidOut = tuple[list[str], Layout]
-Terms = Mapping[str, Sequence[str]]  # with the translations of which one is to be said
+Terms = Mapping[str, str | Sequence[str]]  # with their translations, of which one is to be said
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Translator:
         self.search, self.subwords = first.config.search, first.subwords
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
         self._positions = engine.config.max_positions if engine.config.positions == "learned" else None
-        self.glossary = Glossary(terms or {}, self._normal)
+        self.glossary = Glossary(check_terms({} if terms is None else terms), self._normal)
         for phrase in dict.fromkeys(phrase for term in self.glossary.terms.values() for phrase in term):
             if UNKNOWN in self.subwords["target"].encode(phrase):
                 raise DataError(f"glossary: {first.name} has no subwords to say {phrase!r}; leave it out")
@@ -272,36 +273,56 @@ class Translator:
     def _search(
         self, texts: Sequence[str], wanted: Sequence[Task], config: SearchConfig, done: Callable[[int, int], None]
     ) -> list[list[Hypothesis]]:
-        """Search for sentences, and once more for those whose terms the model does not say by itself."""
-        terms = [self.glossary.find(self._normal(text), any_case=task.in_any_case) for text, task in zip(texts, wanted)]
-        searches = len(wanted) + sum(map(bool, terms))
+        """Search for sentences, and again for those whose terms the model does not say by itself."""
+        mentions = [self._find_terms(text, task) for text, task in zip(texts, wanted)]
+        searches = len(wanted) + sum(map(bool, mentions))
         several = config.n_best > 1 and not config.sample
+        # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
+        wider = replace(config, n_best=config.beam) if several else config
         found: list[list[Hypothesis]] = [[]] * len(wanted)
 
-        def search_for(numbers: Sequence[int], tasks: Sequence[Task], before: int, beam: int) -> None:
-            # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
-            own = replace(config, beam=beam, n_best=beam if several else config.n_best)
-            for count, (place, hypotheses) in enumerate(search(self.engine, tasks, own, self.pieces), before + 1):
-                found[numbers[place]] = self._different(hypotheses)[: config.n_best] if several else hypotheses
-                done(count, searches)
+        def keep(number: int, hypotheses: Sequence[Hypothesis]) -> None:
+            own = self._different(hypotheses) if several else list(hypotheses)
+            others = [one for one in own[1:] if not lacking(mentions[number], self._decode(one))]
+            found[number] = [*own[:1], *others][: config.n_best]
 
-        search_for(range(len(wanted)), wanted, 0, config.beam)
-        decode, encode = self.subwords["target"].decode, self.subwords["target"].encode
-        again = [
-            number
-            for number, own in enumerate(terms)
-            if own and any(missing(own, decode(one.tokens)) for one in found[number])
-        ]
-
-        def add_terms(task: Task, own: Sequence[Term]) -> Task:
-            return replace(task, choices=[[encode(phrase) for phrase in spellings(term)] for term in own])
-
-        tasks = [add_terms(wanted[number], terms[number]) for number in again]
-        if again:
-            search_for(again, tasks, searches - len(again), WIDER * config.beam)
-        elif searches > len(wanted):
+        count = 0
+        for count, (number, hypotheses) in enumerate(search(self.engine, wanted, wider, self.pieces), 1):
+            keep(number, hypotheses)
+            done(count, searches)
+        for number, hypotheses in say_terms(
+            wanted,
+            mentions,
+            found,
+            self.subwords,
+            wider,
+            lambda tasks, own: search_all(self.engine, tasks, own, self.pieces),
+            self.loaded[0].model,
+            self._heads,
+        ):
+            keep(number, hypotheses)
+            done(count := count + 1, searches)
+        if count < searches:
             done(searches, searches)
         return found
+
+    def _find_terms(self, text: str, task: Task) -> list[Mention]:
+        """The terms in a sentence, with those of their translations that may be said."""
+        found: list[Mention] = []
+        for one in self.glossary.find(self._normal(text), any_case=task.in_any_case):
+            term = tuple(own for own in one.term if not any(_stands(phrase, own) for phrase in task.forbidden))
+            if not term:
+                raise DataError(f"{text[:60]!r}: {one.term[0]!r} is in the glossary and forbidden; give up one of them")
+            found.append(one._replace(term=term))
+        return found
+
+    def _decode(self, hypothesis: Hypothesis) -> str:
+        return self.subwords["target"].decode(hypothesis.tokens)
+
+    @cached_property
+    def _heads(self) -> list[Place]:
+        """The heads that show which word comes from which."""
+        return read_places(self.loaded[0].about, self.loaded[0].model)
 
     def _sentence(self, piece: str, given: str, alternatives: tuple[Alternative, ...]) -> Sentence:
         """What was found for a sentence, in capitals if it was given to the model in small letters."""
@@ -325,7 +346,7 @@ class Translator:
         """Those that are different texts, in their order: of the same text in other subwords the first."""
         first: dict[str, Hypothesis] = {}
         for one in hypotheses:
-            first.setdefault(self.subwords["target"].decode(one.tokens), one)
+            first.setdefault(self._decode(one), one)
         return list(first.values())
 
     def lay_out(self, request: Request, options: Options, name: str) -> LaidOut:
@@ -372,6 +393,11 @@ class Translator:
         for phrase in (*request.require, *request.forbid):
             if not self._normal(phrase):
                 raise DataError(f"{name}: {phrase!r} is no phrase to require or forbid; give words, or leave it out")
+        for phrase in request.require:
+            if own := next(
+                (each for each in request.forbid if _stands(self._normal(each), self._normal(phrase))), None
+            ):
+                raise DataError(f"{name}: {phrase!r} is required and {own!r} forbidden; give up one of them")
 
     def _normal(self, text: str) -> str:
         """A text in the form that the training text was brought to."""
@@ -394,8 +420,7 @@ class Translator:
 
     def align(self, pairs: Sequence[Pair]) -> list[Links]:
         """Which word of a source each word of a translation comes from, both given as tokens with their ends."""
-        model = self.loaded[0].model
-        shares = attention_shares(model, pairs, read_places(self.loaded[0].about, model))
+        shares = attention_shares(self.loaded[0].model, pairs, self._heads)
         sides = self.subwords["source"], self.subwords["target"]
         return [
             align_words(share, *(own.pieces(own.open(tokens)) for own, tokens in zip(sides, pair)))
@@ -457,6 +482,11 @@ def _is_copied(piece: str, request: Request) -> bool:
     if any(map(str.isalnum, piece)) or request.prefix or request.require:
         return False
     return not any(phrase in piece for phrase in request.forbid)
+
+
+def _stands(phrase: str, text: str) -> bool:
+    """Whether a phrase stands in a text as whole words."""
+    return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
 def _copy(piece: str) -> Sentence:

@@ -57,6 +57,8 @@ def translate(parser: Parser, argv: list[str]) -> None:
     parser.add_argument(
         "--glossary",
         metavar="FILE",
+        action="append",
+        default=[],
         help="terms, each with a tab and its translation behind it, or several with | between them",
     )
     add_engine(parser)
@@ -69,7 +71,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
         if os.path.isfile(text):
             raise UsageError(f"{text} is a file: --input {text} translates it, --text {text} its name")
 
-    from transduce.decoding.glossary import read_glossary
+    from transduce.decoding.glossary import read_glossaries
     from transduce.decoding.run import Job, run_job
     from transduce.decoding.shelf import find_pair
 
@@ -85,7 +87,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
             prefix=given.prefix,
             require=tuple(given.require),
             forbid=tuple(given.forbid),
-            glossary=read_glossary(Path(given.glossary)) if given.glossary else {},
+            glossary=read_glossaries(map(Path, given.glossary)),
             device=given.device,
             precision=given.precision,
             threads=given.threads,

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.engines import Name, Precision
-from transduce.decoding.glossary import Term, read_glossary
+from transduce.decoding.glossary import Term, read_glossaries
 from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, UsageError
@@ -62,14 +62,16 @@ def serve(job: ServeJob) -> None:
             "everybody in"
         )
     folders = [find_languages(model) for model in job.models]
-    terms = read_glossaries(job.glossaries, [pair for _, pair in folders])
+    terms = read_terms(job.glossaries, [pair for _, pair in folders])
     listening = listen(job.config)
     with listening:
         metrics = Metrics()
         models = Models(list(load(job, folders, terms, metrics)))
         host = f"[{job.config.host}]" if ":" in job.config.host else job.config.host
         for model in models.served:
-            print(f"{model.name}: {model.source} → {model.target}", file=sys.stderr)
+            many = len(terms.get((model.source, model.target), ()))
+            known = f", a glossary of {many:,}" if many else ""
+            print(f"{model.name}: {model.source} → {model.target}{known}", file=sys.stderr)
         print(f"serving at http://{host}:{listening.getsockname()[1]}/ (API: /docs)", file=sys.stderr, flush=True)
         app = make_app(models, job.config, metrics, keys)
         asyncio.run(answer(app, job.config, listening))
@@ -185,9 +187,9 @@ def read_keys(path: Path) -> list[str]:
     return keys
 
 
-def read_glossaries(given: Sequence[str], pairs: Sequence[Pair]) -> dict[Pair, dict[str, Term]]:
+def read_terms(given: Sequence[str], pairs: Sequence[Pair]) -> dict[Pair, dict[str, Term]]:
     """The terms for each pair of languages: that before the =, or the only one there is."""
-    terms: dict[Pair, dict[str, Term]] = {}
+    files: dict[Pair, list[Path]] = {}
     there = {f"{source}-{target}".lower(): (source, target) for source, target in pairs}
     for name in given:
         path, pair = part_languages(name)
@@ -197,10 +199,8 @@ def read_glossaries(given: Sequence[str], pairs: Sequence[Pair]) -> dict[Pair, d
         known = there.get("-".join(pair).lower()) if pair else next(iter(there.values()))
         if known is None:
             raise UsageError(f"--glossary {name}: no model for these languages is served; there is {', '.join(there)}")
-        if known in terms:
-            raise UsageError(f"--glossary {name}: is the second for {'-'.join(known)}; make one file of both")
-        terms[known] = read_glossary(path)
-    return terms
+        files.setdefault(known, []).append(path)
+    return {pair: read_glossaries(paths) for pair, paths in files.items()}
 
 
 def part_languages(name: str) -> tuple[Path, Pair | None]:

@@ -54,12 +54,17 @@ def in_capitals(text: str) -> bool:
     return longest >= 5 or (longest >= 3 and len(words) >= 3)
 
 
+def is_unspaced(text: str) -> bool:
+    """Whether a text has characters of scripts that need no space between words."""
+    return _UNSPACED.search(text) is not None
+
+
 def is_one_word(before: str, behind: str) -> bool:
     """Whether a text goes on with the last word of the text before it: letters and digits do, and accents on them."""
     last, first = before[-1:], behind[:1]
     if not last or not first or not (last.isalnum() or _is_mark(last)):
         return False
-    return _is_mark(first) or (first.isalnum() and not _UNSPACED.search(last + first))
+    return _is_mark(first) or (first.isalnum() and not is_unspaced(last + first))
 
 
 def _is_mark(character: str) -> bool:
