@@ -415,6 +415,7 @@ CHANGES = [
     "first line",
     "eighth line",
     "shorter",
+    "glossary",
     "split",
     "precision",
     "json input",
@@ -457,6 +458,10 @@ def test_what_is_not_the_same_is_refused(
         case "json input":
             flags = ["--json-input"]
             wanted = f"error: {partial}: was begun with json_input = false, not true\n{remedy}"
+        case "glossary":
+            (tmp_path / "terms.tsv").write_text("two\tdrei\n")
+            flags = ["--glossary", str(tmp_path / "terms.tsv")]
+            wanted = f'error: {partial}: was begun with glossary = "none", not "1 terms ('
         case "split":
             flags = ["--split", "always"]
             wanted = f'error: {partial}: was begun with split = "long", not "always"\n{remedy}'

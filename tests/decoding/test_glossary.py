@@ -1,19 +1,20 @@
 """Terms of a glossary are found where they stand, and their translations are said there."""
 
 import io
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jobs import run_job
 from models import save_tiny
 from sentencepiece import SentencePieceTrainer
 
-from transduce.decoding.glossary import Glossary, check_terms, describe_terms, find_said, read_glossary, say
+from transduce.decoding.glossary import Glossary, check_terms, describe_terms, find_said, find_whole, read_glossary, say
 from transduce.decoding.options import Request
 from transduce.decoding.terms import cut, is_like
 from transduce.decoding.translator import Translator
@@ -48,7 +49,7 @@ TERMS = {
         ("He told us", []),
         ("accounts, account2, reaccount", []),  # whole words
         ("account-holder, sub-account, account_id, my.account", []),  # these are other words
-        ("www.bank.com/account, me@account.com, http://account", []),
+        ("www.bank.com/account, me@account.com, http://account, C:\\account, <b>account</b>", []),
         ("account. Open", ["Konto", "öffnen"]),
         ("account/bank account", ["Konto", "Bankkonto"]),
         ("C++ and C", ["C++"]),
@@ -66,8 +67,11 @@ def test_terms_are_found_as_whole_words(text: str, found: list[str]):
 
 
 def test_where_terms_are_found():
-    found = Glossary(TERMS).find("Open a bank account (account) in the US")
-    assert found == [(0, 0, ("öffnen", "eröffnen")), (2, 3, ("Bankkonto",)), (4, 4, ("Konto",)), (7, 7, ("die USA",))]
+    text = "Open a bank account (account) in the US"
+    found = Glossary(TERMS).find(text)
+    assert [text[slice(*mention.span)] for mention in found] == ["Open", "bank account", "account", "US"]
+    assert [mention.several for mention in found] == [False, True, False, False]
+    assert [mention.span[0] for mention in found] == [0, 7, 21, 37]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -219,63 +223,132 @@ def test_what_tells_glossaries_apart():
 
 # ---- translating ----
 
-ROOM = 40
+TERMS_OF_OURS = {"contract": "Vereinbarung", "car": "Fahrzeug", "vehicle": "Fahrzeug", "dog": "Vierbeiner"}
+TERMS_OF_OURS |= {"cat": "Samtpfote", "house": "Gebäude"}
+BOX = Path("en-de")
 
 
-def load(tiny: Path, **terms: tuple[str, ...]) -> Translator:
-    return Translator.load(tiny, device="cpu", glossary={name.replace("_", " "): own for name, own in terms.items()})
+@pytest.fixture(scope="module")
+def plain() -> Translator:
+    """The model that comes along."""
+    return Translator.load(BOX, device="cpu")
 
 
-def test_terms_are_said_where_they_stand_and_nowhere_else(tiny: Path, translator: Translator):
-    texts = ["two euros", "nine dollars", "Two Euros and two pounds"]
-    plain = [one.text for one in translator.translate(texts, extra_tokens=ROOM)]
-    assert not any("Groschen" in text or "Kreuzer" in text for text in plain)
-    # One that the model says by itself, and one that it does not.
-    found = [
-        one.text
-        for one in load(tiny, euros=("Groschen", "Kreuzer"), nine=(plain[1],)).translate(texts, extra_tokens=ROOM)
+@pytest.fixture(scope="module")
+def box(plain: Translator) -> Translator:
+    """The same with terms that it calls otherwise."""
+    return Translator(plain.loaded, plain.engine, TERMS_OF_OURS)
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("The details of the contract are secret.", ["Vereinbarung"]),
+        ("We need a new contract with them.", ["Vereinbarung"]),
+        ("The contract is new. The contract is old.", ["Vereinbarung", "Vereinbarung"]),
+        ("The dog saw the cat.", ["Vierbeiner", "Samtpfote"]),
+        ("The child saw the dog, the cat and the house.", ["Vierbeiner", "Samtpfote", "Gebäude"]),
+        ("The car hit a vehicle.", ["Fahrzeug", "Fahrzeug"]),
+        ("They signed it (the contract).", ["Vereinbarung"]),
+        ('She said: "The contract is old!"', ["Vereinbarung"]),
+        ("Who has seen the contract?", ["Vereinbarung"]),  # the verb stands right behind it
+    ],
+)
+def test_a_term_takes_the_place_of_what_the_model_would_say(
+    plain: Translator, box: Translator, text: str, terms: list[str]
+):
+    said = box.translate(text)
+    assert re.findall("Vereinbarung|Fahrzeug|Vierbeiner|Samtpfote|Gebäude", said.text) == terms
+    assert not re.search("Vertrag|Auto|Hund|Katze|Haus", said.text)
+    assert said.sentences[0].unsaid == ()
+    # The other words and all signs remain, but for forms of articles and adjectives.
+    before, now = (re.findall(r"\w+|[^\w\s]", one) for one in (plain.translate(text).text, said.text))
+    assert len(before) == len(now)
+    changed = [(old, new) for old, new in zip(before, now) if old != new and new not in terms]
+    assert all(old[0] == new[0] for old, new in changed), changed
+
+
+def test_what_goes_with_a_term_agrees_with_it(box: Translator):
+    assert box.translate("We need a new contract with them.").text == "Wir brauchen eine neue Vereinbarung mit ihnen."
+
+
+def test_what_has_no_terms_stays_as_it_was(plain: Translator, box: Translator):
+    texts = ["Good morning!", "The contract.", "This is our subcontractor.", "Have a look at https://contract.com/car."]
+    one, other = plain.translate(texts, n_best=2), box.translate(texts, n_best=2)
+    assert [found == same for found, same in zip(one, other)] == [True, False, True, True]
+
+
+def test_a_term_that_is_inflected_or_in_a_compound_is_said(plain: Translator):
+    ours = Translator(plain.loaded, plain.engine, {"contracts": "Verträge", "contract": "Vertrag"})
+    texts = ["The employees with contracts are happy.", "Contract work is badly paid."]
+    before = [one.text for one in plain.translate(texts)]
+    assert [one.text for one in ours.translate(texts)] == before
+    assert "Verträgen" in before[0]
+    assert "Vertrags" in before[1]
+    assert ours.unsaid == 0
+
+
+def test_what_no_word_stands_for_alone_stays_and_is_named(plain: Translator):
+    ours = Translator(plain.loaded, plain.engine, {"election": "Abstimmung"})
+    texts = ["Election campaigns are expensive.", "Good morning!"]
+    found = ours.translate(texts)
+    assert [one.text for one in found] == [one.text for one in plain.translate(texts)]
+    assert [sentence.unsaid for one in found for sentence in one.sentences] == [("Abstimmung",), ()]
+    assert ours.unsaid == 1
+
+
+def test_of_a_long_text_each_sentence_has_its_own_terms(box: Translator):
+    found = box.translate("The contract is old.\nThe house is new.")
+    assert [[word in one.alternatives[0].text for word in ("Vereinbarung", "Gebäude")] for one in found.sentences] == [
+        [True, False],
+        [False, True],
     ]
-    assert found[1] == plain[1]
-    for text in (found[0], found[2]):
-        assert find_said(("Groschen", "Kreuzer"), text), text
 
 
-def test_of_a_long_text_each_sentence_has_its_own_terms(tiny: Path):
-    """Texts may be split: a term concerns the sentence that it stands in."""
-    found = load(tiny, euros=("Groschen",)).translate("Two euros.\nNine dollars.", extra_tokens=ROOM)
-    assert ["Groschen" in sentence.alternatives[0].text for sentence in found.sentences] == [True, False]
-
-
-def test_all_of_an_n_best_list_say_it_and_none_is_there_twice(tiny: Path):
-    found = load(tiny, euros=("Groschen",)).translate("two euros", beam=3, n_best=3, extra_tokens=ROOM)
+def test_all_of_an_n_best_list_say_it_and_none_is_there_twice(box: Translator):
+    found = box.translate("We have a new contract for the cat.", beam=6, n_best=5)
     texts = [text for text, _ in found.alternatives()]
     assert len(set(texts)) == len(texts) > 1
-    assert all(find_said(("Groschen",), text) for text in texts)
+    assert all("Vereinbarung" in text and "Samtpfote" in text for text in texts), texts
 
 
-def test_with_what_else_must_be_said(tiny: Path):
-    found = load(tiny, euros=("Groschen",)).translate(
-        Request("two euros", prefix="neun", require=("drei",), forbid=("acht",)), extra_tokens=ROOM
-    )
-    assert found.text.startswith("neun")
-    assert all(find_said((term,), found.text) for term in ("drei", "Groschen"))
-    assert not find_said(("acht",), found.text)
+def test_with_what_else_must_and_must_not_be_said(box: Translator):
+    text = "We need a new contract with them."
+    forced = box.translate(Request(text, prefix="Wir benötigen")).text
+    assert forced.startswith("Wir benötigen")
+    assert "Vereinbarung" in forced
+    kept = box.translate(Request(text, prefix="Wir brauchen einen Vertrag"))
+    assert kept.text.startswith("Wir brauchen einen Vertrag")
+    assert kept.sentences[0].unsaid == ("Vereinbarung",)
+    required = box.translate(Request(text, require=("einen neuen Vertrag",)))
+    assert "einen neuen Vertrag" in required.text
+    assert required.sentences[0].unsaid == ("Vereinbarung",)
+    for phrase in ("neue", "eine neue", "neue Vereinbarung"):
+        other = box.translate(Request(text, forbid=(phrase,))).text
+        assert not find_whole(phrase, other)
+        assert "Vereinbarung" in other
 
 
-def test_a_sentence_in_capitals(tiny: Path, translator: Translator):
-    text = "TWENTY-THREE EUROS"
-    assert translator.translate(text).text.isupper()
-    ours = load(tiny, EUROS=("Groschen",)).translate(text, extra_tokens=ROOM).text
-    assert ours.isupper()
-    assert "GROSCHEN" in ours
+def test_a_sentence_in_capitals(box: Translator):
+    said = box.translate("WE NEED A NEW CONTRACT WITH THEM.").text
+    assert said.isupper()
+    assert "VEREINBARUNG" in said
+
+
+def test_a_translation_that_was_cut_is_left_as_it_is(plain: Translator, box: Translator):
+    text = "We need a new contract with them."
+    assert box.translate(text, max_tokens=4).text == plain.translate(text, max_tokens=4).text
+    whole = len(plain.translate(text).sentences[0].alternatives[0].tokens) + 1
+    long = Translator(plain.loaded, plain.engine, {"contract": "Vereinbarung über die Zusammenarbeit beider Häuser"})
+    assert long.translate(text, max_tokens=whole).text == plain.translate(text, max_tokens=whole).text
 
 
 def test_what_cannot_be(tiny: Path, tmp_path: Path):
     with pytest.raises(ConfigError, match="draws at random, and what a glossary says is searched for"):
-        load(tiny, euros=("Groschen",)).translate("two euros", sample=True)
+        Translator.load(tiny, device="cpu", glossary={"euros": "Groschen"}).translate("two euros", sample=True)
     bare = save_tiny(tmp_path / "bare", subwords=without_bytes())
     with pytest.raises(DataError, match="bare has no subwords to say '猫'"):
-        load(bare, cat=("猫",))
+        Translator.load(bare, device="cpu", glossary={"cat": "猫"})
 
 
 def without_bytes() -> Subwords:
@@ -296,74 +369,23 @@ def without_bytes() -> Subwords:
     return Subwords(written.getvalue())
 
 
-def test_the_search_is_told_how_far_it_is(tiny: Path):
-    """What is searched for again counts."""
-    told: list[tuple[int, int]] = []
-    texts = ["two euros", "nine dollars", "three euros"]
-    ours = load(tiny, euros=("Groschen",), three=("a",))
-    list(ours.stream(texts, done=lambda found, wanted: told.append((found, wanted)), extra_tokens=ROOM))
-    assert [found for found, _ in told] == sorted(found for found, _ in told)
-    assert told[-1] == (5, 5)
-
-
-def test_from_the_command_line(tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    terms, source, out = tmp_path / "terms.tsv", tmp_path / "in.txt", tmp_path / "out.txt"
-    terms.write_text("euros\tGroschen\n")
-    source.write_text("two euros\nnine dollars\n")
-    flags = ("--glossary", str(terms), "--extra-tokens", "40")
-    assert run_job(tiny, *flags, "--out", str(out), source=source) == 0
-    expected = load(tiny, euros=("Groschen",)).translate(["two euros", "nine dollars"], extra_tokens=ROOM)
-    assert out.read_text().splitlines() == [one.text for one in expected]
+def test_from_the_command_line(box: Translator, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    terms, others, source, out = (tmp_path / name for name in ("terms.tsv", "others.tsv", "in.txt", "out.txt"))
+    terms.write_text("contract\tVereinbarung\n")
+    others.write_text("house\tGebäude\n")
+    source.write_text("The contract is old.\nContract work in a house.\n")
+    flags = ("--device", "cpu", "--glossary", str(terms), "--glossary", str(others))
+    assert run_job(BOX, *flags, "--out", str(out), source=source) == 0
+    said = capfd.readouterr().err
+    assert out.read_text().splitlines() == [one.text for one in box.translate(source.read_text().splitlines())]
+    assert "note: a sentence does not say all terms, for no word stands for them alone; --json names them" in said
+    assert run_job(BOX, *flags, "--json", source=source) == 0
+    lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [line["sentences"][0].get("unsaid") for line in lines] == [None, ["Vereinbarung"]]
     capfd.readouterr()
-    terms.write_text("euros Groschen\n")
-    assert run_job(tiny, *flags, source=source) == 1
+    terms.write_text("contract Vereinbarung\n")
+    assert run_job(BOX, *flags, source=source) == 1
     assert f"{terms}:1: has no tab" in capfd.readouterr().err
-
-
-# ---- where they are said ----
-
-
-@pytest.fixture(scope="module")
-def box() -> Translator:
-    """The model that comes along, with terms that it calls otherwise."""
-    terms = {"contract": "Vereinbarung", "car": "Fahrzeug", "vehicle": "Fahrzeug", "dog": "Vierbeiner"}
-    return Translator.load("en-de", device="cpu", glossary=terms | {"cat": "Samtpfote", "house": "Gebäude"})
-
-
-@pytest.mark.parametrize(
-    ("text", "terms"),
-    [
-        ("The details of the contract are secret.", ["Vereinbarung"]),
-        ("We need a new contract with them.", ["Vereinbarung"]),
-        ("The contract is new. The contract is old.", ["Vereinbarung", "Vereinbarung"]),
-        ("The dog saw the cat.", ["Vierbeiner", "Samtpfote"]),
-        ("The child saw the dog, the cat and the house.", ["Vierbeiner", "Samtpfote", "Gebäude"]),
-        ("The car hit a vehicle.", ["Fahrzeug", "Fahrzeug"]),
-    ],
-)
-def test_a_term_takes_the_place_of_what_the_model_would_say(box: Translator, text: str, terms: list[str]):
-    plain = Translator(box.loaded, box.engine).translate(text).text
-    said = box.translate(text).text
-    assert re.findall("Vereinbarung|Fahrzeug|Vierbeiner|Samtpfote|Gebäude", said) == terms
-    assert not re.search("Vertrag|Auto|Hund|Katze|Haus", said)
-    # The other words remain, but for forms of articles and adjectives.
-    before, now = (re.findall(r"\w+|[^\w\s]", one) for one in (plain, said))
-    assert len(before) == len(now)
-    changed = [(old, new) for old, new in zip(before, now) if old != new and new not in terms]
-    assert all(old[0] == new[0] for old, new in changed), changed
-
-
-def test_what_goes_with_a_term_agrees_with_it(box: Translator):
-    assert box.translate("We need a new contract with them.").text == "Wir brauchen eine neue Vereinbarung mit ihnen."
-
-
-def test_a_term_that_is_inflected_is_said(box: Translator):
-    ours = Translator(box.loaded, box.engine, {"contracts": "Verträge", "contract": "Vertrag"})
-    texts = ["The employees with contracts are happy.", "Contract work is badly paid."]
-    plain = [one.text for one in Translator(box.loaded, box.engine).translate(texts)]
-    assert [one.text for one in ours.translate(texts)] == plain
-    assert "Verträgen" in plain[0]
-    assert "Vertrags" in plain[1]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -371,21 +393,24 @@ def test_a_term_that_is_inflected_is_said(box: Translator):
     words=st.lists(st.sampled_from(["two", "nine", "euros", "and", "dollars."]), min_size=1, max_size=7),
     said=st.lists(st.sampled_from(["ja", "Groschen", "der Kreuzer", "é", "7", "x-y"]), min_size=5, max_size=5),
 )
-def test_all_terms_are_said(tiny: Path, words: list[str], said: list[str]):
+def test_each_term_is_said_or_named(tiny: Path, words: list[str], said: list[str]):
     """Whatever the model would say, for this one knows nothing."""
-    translator = load(tiny, **dict(zip(["two", "nine", "euros", "and", "dollars"], ((one,) for one in said))))
+    terms = dict(zip(["two", "nine", "euros", "and", "dollars"], said))
+    translator = Translator.load(tiny, device="cpu", glossary=terms)
     text = " ".join(words)
-    found = translator.translate(text, extra_tokens=200)
-    assume(found.sentences[0].alternatives[0].complete)  # else there may be no room for them
-    assert all(find_said(mention.term, found.text) for mention in translator.glossary.find(text)), found.text
+    found = translator.translate(text, extra_tokens=30)
+    for mention in translator.glossary.find(text):
+        assert find_said(mention.term, found.text) or mention.term[0] in found.sentences[0].unsaid
 
 
-def test_what_is_forbidden_cannot_be_said(box: Translator, tiny: Path):
+def test_what_is_forbidden_cannot_be_said(plain: Translator, box: Translator):
     with pytest.raises(DataError, match="'Vereinbarung' is in the glossary and forbidden; give up one of them"):
         box.translate(Request("A contract.", forbid=("Vereinbarung",)))
     assert "Vereinbarung" not in box.translate(Request("A house.", forbid=("Vereinbarung",))).text
-    other = load(tiny, euros=("Groschen", "neue Kreuzer")).translate(Request("two euros", forbid=("Groschen",)))
-    assert find_said(("neue Kreuzer",), other.text)
+    two = Translator(plain.loaded, plain.engine, {"contract": ["Vereinbarung", "neues Abkommen"]})
+    assert "neues Abkommen" in two.translate(Request("This is our contract.", forbid=("Vereinbarung",))).text
+    with pytest.raises(DataError, match="'ein Haus' is required and 'Haus' forbidden; give up one of them"):
+        plain.translate(Request("A house.", require=("ein Haus",), forbid=("Haus",)))
 
 
 @pytest.mark.parametrize(

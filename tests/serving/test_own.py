@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from server import Running, running, save_tiny
+from server import Running, running
 
 from transduce.decoding.options import Request
 from transduce.decoding.translator import Translator
@@ -139,10 +139,10 @@ def test_errors_say_what_is_wrong(server: Running, path: str, value: object, sta
 
 
 def test_a_glossary_holds_for_all_that_a_server_translates(tmp_path: Path):
-    folder, terms = save_tiny(tmp_path / "tiny", 1, ("en", "de")), tmp_path / "terms.tsv"
-    terms.write_text("dollars\tTaler\n")
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("contract\tVereinbarung\n")
     job = ServeJob(
-        models=[folder],
+        models=["en-de"],
         glossaries=[f"en-de={terms}"],
         config=ServeConfig(),
         api_keys=None,
@@ -152,18 +152,18 @@ def test_a_glossary_holds_for_all_that_a_server_translates(tmp_path: Path):
         threads=1,
         engine="auto",
     )
-    folders = [find_languages(folder)]
+    folders = [find_languages("en-de")]
     (served,) = load(job, folders, read_terms(job.glossaries, [pair for _, pair in folders]), Metrics())
     served.desk.close()
     with running([served.desk.translator]) as server:
         asked = {"source": "en", "target": "de"}
-        texts = ["nine dollars", "nine euros"]
+        texts = ["The contract is old.", "The house is old."]
         own = server.post("/v1/translate", {"texts": texts, **asked}).json["translations"]
-        assert ["Taler" in one["text"] for one in own] == [True, False]
+        assert ["Vereinbarung" in one["text"] for one in own] == [True, False]
         libre = server.post("/translate", {"q": texts, **asked}).json["translatedText"]
         assert libre == [one["text"] for one in own]
         streamed = server.post("/v1/stream", {"text": "\n".join(texts), **asked}).body.decode()
-        assert streamed.count("Taler") == 1
+        assert streamed.count("Vereinbarung") == 1
 
 
 def test_numbers_for_prometheus(server: Running):

@@ -182,6 +182,7 @@ def as_json(translation: Translation, options: Options, wants_alternatives: bool
                 }
                 for one in sentence.alternatives
             ],
+            **({"unsaid": list(sentence.unsaid)} if sentence.unsaid else {}),
         }
         for sentence in translation.sentences
     ]

@@ -36,14 +36,24 @@ def score_pairs(
 
 @torch.inference_mode()
 def find_likely(
-    model: Transformer, pairs: Sequence[Pair], first: Sequence[int], many: int, encoded: Encoded | None = None
-) -> list[Int[np.ndarray, "target many"]]:
-    """The most probable tokens in the place of each of a target's from some place on, given what is before."""
-    likely: list[np.ndarray] = [np.empty((0, many), np.int64)] * len(pairs)
+    model: Transformer,
+    pairs: Sequence[Pair],
+    first: Sequence[int],
+    many: int,
+    less: float,
+    encoded: Encoded | None = None,
+) -> list[list[list[int]]]:
+    """The most probable tokens in the place of each of a target's from some place on, given what is before.
+
+    None of them is by more than `less` nats less probable than the best.
+    """
+    likely: list[list[list[int]]] = [[]] * len(pairs)
     for numbers, targets, logits in _follow(model, pairs, first, encoded):
-        found = logits.topk(many).indices.cpu().numpy()
-        for number, part in zip(numbers, np.split(found, np.cumsum([len(target) for target in targets])[:-1])):
-            likely[number] = part
+        values, found = logits.float().topk(many)
+        counts = (values >= values[:, :1] - less).sum(1).tolist()
+        rows = iter([row[:count] for row, count in zip(found.tolist(), counts)])
+        for number, target in zip(numbers, targets):
+            likely[number] = [next(rows) for _ in target]
     return likely
 
 

@@ -24,14 +24,14 @@ Span = tuple[int, int]  # characters: the first, and the one behind the last
 
 _ALIKE = str.maketrans({"’": "'", "‘": "'", "‐": "-", "‑": "-", "\u00a0": " ", "\u202f": " "})
 _JOINS, _OF_NUMBERS = frozenset("-_.@"), frozenset(",:")
-_ADDRESS = re.compile(r"\S*(?:://|@|www\.)\S*")
+_ADDRESS = re.compile(r"\S*(?:://|@|www\.|[\\<>])\S*")
 
 
 class Mention(NamedTuple):
-    """A term where it stands in a text: its first and last word, counted from 0, of those that spaces part."""
+    """A term where it stands in a text: its characters, and whether it has several words."""
 
-    first: int
-    last: int
+    span: Span
+    several: bool
     term: Term
 
 
@@ -67,8 +67,7 @@ class Glossary:
                 place = ends[place]
                 continue
             if term := self._find_at(plain, small, place, any_case):
-                first = len(text[: place + 1].split()) - 1
-                found.append(Mention(first, len(text[: place + len(term)].split()) - 1, self.terms[term]))
+                found.append(Mention((place, place + len(term)), " " in term, self.terms[term]))
             place += len(term) or 1
         return found
 
@@ -97,6 +96,11 @@ def find_said(term: Term, text: str) -> list[Span]:
     return found
 
 
+def find_whole(phrase: str, text: str) -> list[Span]:
+    """Where a phrase stands in a text as whole words."""
+    return [found.span() for found in re.finditer(rf"(?<!\w){re.escape(phrase)}(?!\w)", text)]
+
+
 def _spans(phrase: str, text: str, plain: str) -> list[Span]:
     pattern, long = _pattern(phrase)
     return [found.span() for found in pattern.finditer(plain if long else text)]
@@ -110,7 +114,7 @@ def bare(text: str) -> str:
 @lru_cache(4096)
 def _pattern(phrase: str) -> tuple[re.Pattern[str], bool]:
     """How a phrase may stand in a text, and whether that is a text without accents."""
-    long = is_long(phrase)
+    long = sum(map(str.isalpha, phrase)) >= LONG
     own = bare(phrase) if long else phrase
     first, last = own[0], own[-1]
     either = f"[{first.lower()}{first.upper()}]" if first.isalpha() else re.escape(first)
@@ -136,11 +140,6 @@ def _bare(letter: str) -> str:
 def say(phrase: str, *, begins: bool) -> str:
     """A translation as it is said, at the beginning of a sentence with a capital; but for names like iPhone."""
     return phrase[:1].upper() + phrase[1:] if begins and _may_rise(phrase) else phrase
-
-
-def is_long(phrase: str) -> bool:
-    """Whether a phrase is also known within longer words."""
-    return sum(map(str.isalpha, phrase)) >= LONG
 
 
 def _may_rise(phrase: str) -> bool:
@@ -203,6 +202,8 @@ def check_terms(terms: Mapping[str, str | Sequence[str]]) -> dict[str, Term]:
             )
         if any(BETWEEN in each for each in own):
             raise ConfigError(f"glossary: {term!r} has {BETWEEN} in a translation; give several as a list")
+        if wrong := next((one for one in (term, *own) if any("\ud800" <= letter <= "\udfff" for letter in one)), None):
+            raise DataError(f"glossary: {wrong!r} has half of a surrogate pair: no text; remove it")
         found[term] = tuple(dict.fromkeys(own))
     return found
 

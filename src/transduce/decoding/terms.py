@@ -1,14 +1,14 @@
-"""Translations in which all terms of a glossary are said, each where it belongs.
+"""Translations in which the terms of a glossary are said, each where it belongs.
 
 What a model says by itself is kept where it says all terms. Where it does not, attention tells which words come from
 the term, and the term's translation takes their place. Other words may then have to stand right before it (an article
-of another gender): of words like those that were said, those are taken with which the sentence is the most probable.
-Behind the last term the model may go on as it likes, if that is more probable than what it had said.
+of another gender): of forms of the words that were said, those are taken with which the sentence is the most probable.
+All else stays as it was, so that nothing is lost. Where no word comes from a term alone, as in a compound with another
+word, what the model said stays.
 """
 
-import re
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -16,22 +16,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transduce.config import SearchConfig
-from transduce.decoding.alignment import Place, attention_shares, number_words
+from transduce.decoding.alignment import Place, attention_shares
 from transduce.decoding.beams import Hypothesis
 from transduce.decoding.force import Encoded, Pair, find_likely, score_pairs
-from transduce.decoding.glossary import Mention, Term, bare, find_said, is_long, say
+from transduce.decoding.glossary import Mention, Term, find_said, find_whole, say
 from transduce.decoding.rules import spell_piece
-from transduce.decoding.search import Task
+from transduce.decoding.search import Task, most_tokens
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import END, Subwords
 from transduce.text.words import is_one_word
 
 BEFORE = 2  # words before a term that may change with it
 LIKELY = 16  # tokens in the place of each of these words'
+LESS = 6.5  # nats by which they may be less probable than the best
 OTHERS = 4, 2  # and how many that make a like word are tried: of the last word, of the one before it
 BEHIND = 6  # tokens behind a term by which it is told what suits it
+COMPOUND = 0.5  # of how much a word looks at a term: a word that looks as much at one that nothing comes from says both
 EASE = 0.3  # of these words' log-probability, as much as counts: that of others than these was already too high
-ROUNDS = 2  # times that words are looked for which terms take the places of, and once more for each term
 
 Search = Callable[[Sequence[Task], SearchConfig], list[list[Hypothesis]]]
 
@@ -50,6 +51,14 @@ class Words(NamedTuple):
     def __len__(self) -> int:
         return len(self.first) - 1
 
+    def is_apart(self, word: int) -> bool:
+        """Whether a space stands before a word."""
+        return self.text[self.places[word] :].startswith(" ")
+
+    def has_letters(self, word: int) -> bool:
+        """Whether a word is more than signs."""
+        return any(map(str.isalnum, self.text[self.places[word] : self.places[word + 1]]))
+
 
 class Gap(NamedTuple):
     """Some words that a term takes the place of; those before it may change, from one of them on."""
@@ -60,125 +69,103 @@ class Gap(NamedTuple):
     """from here on words may be left out: all come from a term of several words"""
     start: int
     end: int
-    sure: bool
-    """whether these words come from the term; else nothing does, and all behind it is said anew"""
 
 
-@dataclass
+@dataclass(eq=False)
 class Sentence:
-    """A sentence while its terms are said, one after the other."""
+    """A translation while its terms are said, one after the other."""
 
-    number: int
     task: Task
     mentions: Sequence[Mention]
-    found: Sequence[Hypothesis]
+    found: Hypothesis
     words: Words
     gaps: list[Gap] = field(default_factory=list)
     """that are still to be filled"""
-    stems: dict[str, int] = field(default_factory=dict)
-    """of words that terms take the places of, and how often these were said"""
     settled: list[int] = field(default_factory=list)
     """tokens, up to the end of the last term"""
     left: list[int] = field(default_factory=list)
-    """tokens of what was said behind it"""
-    whole: list[int] = field(default_factory=list)
-    """the last term's, if nothing may go on with its last word"""
-    rounds: int = 0
-
-    def plan(self, share: np.ndarray, source: Subwords, target: Subwords) -> None:
-        """Find the words that terms take the places of."""
-        self.words = cut(self.found[0].tokens.tolist(), target)
-        self.gaps = find_gaps(self, share, source)
-        places, text = self.words.places, bare(self.words.text).lower()
-        old = {text[places[gap.start] : places[gap.end]]: gap.term for gap in self.gaps if gap.sure}
-        stems = [(w[: max(4, len(w) - 2)], term) for some, term in old.items() for w in re.findall(r"\w{4,}", some)]
-        known = {stem for stem, term in stems if not any(stem in bare(phrase).lower() for phrase in term)}
-        self.stems = {stem: text.count(stem) for stem in known}
-        self.settled, self.left = [], self.words.tokens
-        self.rounds -= 1
-
-    def rank(self, hypothesis: Hypothesis, target: Subwords) -> tuple[bool, bool, float]:
-        """The lowest is the best: those with all terms, and first those without the words these take the places of."""
-        said = target.decode(hypothesis.tokens)
-        text = bare(said).lower()
-        twice = any(text.count(stem) >= often for stem, often in self.stems.items())
-        return lacking(self.mentions, said), twice, -hypothesis.score
+    """tokens of what is said behind it"""
 
 
 def say_terms(
     tasks: Sequence[Task],
     mentions: Sequence[Sequence[Mention]],
-    found: Sequence[Sequence[Hypothesis]],
+    found: Sequence[Hypothesis],
     subwords: Mapping[Any, Subwords],
     config: SearchConfig,
     search: Search,
     model: Transformer,
     heads: Sequence[Place],
-) -> Iterator[tuple[int, Sequence[Hypothesis]]]:
-    """The numbers of the sentences that do not say all terms, and translations that do."""
+) -> list[Hypothesis]:
+    """The translations with the terms of their sources; as they were where there is nothing to do."""
     source, target = subwords["source"], subwords["target"]
-
-    def lacks(one: Sentence) -> bool:
-        return lacking(one.mentions, target.decode(one.found[0].tokens))
-
-    waiting = [
-        Sentence(number, task, own, some, cut((), target), rounds=ROUNDS + len(own))
-        for number, (task, own, some) in enumerate(zip(tasks, mentions, found))
+    sentences = [
+        Sentence(task, own, one, cut(one.tokens.tolist(), target)) for task, own, one in zip(tasks, mentions, found)
     ]
-    waiting = [one for one in waiting if lacks(one)]
+    lacking = [one for one in sentences if one.found.ended and find_lacking(one.mentions, one.words.text)]
+    pairs = [(one.task.source, np.append(one.found.tokens, END)) for one in lacking]
+    for one, share in zip(lacking, attention_shares(model, pairs, heads)):
+        one.gaps, one.left = find_gaps(one, share, source, target), one.words.tokens
+    changed = [one for one in lacking if one.gaps]
     encoded: Encoded = {}
-    while waiting:
-        pairs = [(one.task.source, np.append(one.found[0].tokens, END)) for one in waiting]
-        for one, share in zip(waiting, attention_shares(model, pairs, heads)):
-            one.plan(share, source, target)
-        planned = [one for one in waiting if one.gaps]
-        while some := [one for one in planned if one.gaps]:
-            fill(some, target, model, encoded)
-        finish(planned, target, config, search)
-        again = [one for one in planned if one.rounds and lacks(one)]
-        yield from ((one.number, one.found) for one in waiting if one not in again)
-        waiting = again
+    while some := [one for one in changed if one.gaps]:
+        fill(some, target, model, encoded)
+    longest = [most_tokens(one.task, config, model.config) for one in changed]
+    changed = [one for one, most in zip(changed, longest) if len(one.settled) + len(one.left) < most]
+    # The same words once more, for their score.
+    whole = [replace(one.task, prefix=[*one.settled, *one.left, END], phrases=()) for one in changed]
+    for one, (hypothesis, *_) in zip(changed, search(whole, replace(config, beam=1, n_best=1)), strict=True):
+        one.found = hypothesis
+    return [one.found for one in sentences]
 
 
-def lacking(mentions: Sequence[Mention], text: str) -> bool:
-    """Whether a text says some term less often than its source has it."""
-    return any(
-        len(find_said(term, text)) < sum(not {*term}.isdisjoint(other.term) for other in mentions)
-        for term in {mention.term for mention in mentions}
-    )
+def find_lacking(mentions: Sequence[Mention], text: str) -> list[Term]:
+    """The terms that a text says less often than its source has them."""
+    return [
+        term
+        for term in dict.fromkeys(mention.term for mention in mentions)
+        if len(find_said(term, text)) < sum(not {*term}.isdisjoint(other.term) for other in mentions)
+    ]
 
 
-def find_gaps(sentence: Sentence, share: np.ndarray, source: Subwords) -> list[Gap]:
+def find_gaps(sentence: Sentence, share: np.ndarray, source: Subwords, target: Subwords) -> list[Gap]:
     """Where terms are not said, from left to right."""
-    words = sentence.words
-    numbers = number_words(source.pieces(source.open(sentence.task.source.tolist())))
-    table = np.zeros((len(words), numbers[-1] + 1))
-    rows = np.repeat(np.arange(len(words)), np.diff(words.first))
-    np.add.at(table, (rows[:, None], numbers[None, :]), share[: len(rows), : len(numbers)])
-    looks_at = table.argmax(1) if len(words) else np.empty(0)
+    words, sources = sentence.words, cut(source.open(sentence.task.source.tolist()), source)
+    if not len(words):
+        return []
+    table = np.zeros((len(words), len(sources)))
+    rows, columns = (np.repeat(np.arange(len(own)), np.diff(own.first)) for own in (words, sources))
+    np.add.at(table, (rows[:, None], columns[None, :]), share[: len(rows), : len(columns)])
+    looks_at = table.argmax(1).tolist()
     said = {mention.term: _touched(find_said(mention.term, words.text), words) for mention in sentence.mentions}
     fixed = sum(place < len(sentence.task.prefix) for place in words.first[:-1])
-    taken = set[int]().union(range(fixed), *said.values())
+    required = (find_whole(target.decode(phrase), words.text) for phrase in sentence.task.phrases)
+    taken = set[int]().union(range(fixed), *said.values(), *(_touched(spans, words) for spans in required))
     gaps: list[Gap] = []
-    for first, last, term in sentence.mentions:
-        own = {word for word in range(len(words)) if first <= looks_at[word] <= last}
-        free = (own or {*range(len(words))}) - taken
-        if said[term] & own or (said[term] and not own):
+    for span, several, term in sentence.mentions:
+        asked = sorted(_touched([span], sources))
+        own = {word for word, best in enumerate(looks_at) if best in asked}
+        weights = table[:, asked].sum(1)
+        # A word that looks at the term more than its own do is a compound, and those are articles and the like.
+        if said[term] & own or not (free := own - taken) or int(weights.argmax()) not in own:
             continue
-        if not free:  # nothing is left to take the place of: at the end
-            gaps.append(Gap(term, len(words), len(words), len(words), len(words), sure=False))
+        start = max(sorted(free), key=weights.__getitem__)
+        others = sorted({*range(len(sources))}.difference(asked, looks_at))
+        if table[start, others].max(initial=0.0) > COMPOUND * weights[start]:
             continue
-        start = run = max(sorted(free), key=table[:, first : last + 1].sum(1).__getitem__)
         end = start + 1
-        while own and run - 1 in own - taken:
+        while start - 1 in free and not words.is_apart(start) and words.has_letters(start - 1):
+            start -= 1
+        run = start
+        # Beside what comes from a single word stand articles and verbs; of several words all are replaced, also where
+        # another stands between them, as in "Handbuch des Benutzers".
+        while several and run - 1 in free:
             run -= 1
-        while end in own - taken:
+        while several and (end in free or (end + 1 in free and end not in taken)):
             end += 1
         settled = max((word + 1 for word in taken if word < run), default=0)
         taken |= {*range(run, end)}
-        run = start if first == last else run  # what comes from a single word beside it is an article
-        low = max(settled, min(run, start - BEFORE))
-        gaps.append(Gap(term, low, run, start, end if own else start, sure=bool(own)))
+        gaps.append(Gap(term, max(settled, min(run, start - BEFORE)), run, start, end))
     return sorted(gaps, key=lambda gap: gap.start)
 
 
@@ -186,7 +173,7 @@ def fill(sentences: Sequence[Sentence], target: Subwords, model: Transformer, en
     """Say the next term of each sentence."""
     ways = find_ways(sentences, target, model, encoded)
     pairs: list[Pair] = []
-    ends: list[tuple[int, list[int], list[int], int, list[int]]] = []
+    ends: list[tuple[int, list[int], list[int], int, int]] = []
     for number, (one, own) in enumerate(zip(sentences, ways)):
         gap = one.gaps[0]
         kept, _, behind = _parts(one, gap, target)
@@ -195,29 +182,28 @@ def fill(sentences: Sequence[Sentence], target: Subwords, model: Transformer, en
             text = target.decode(before)
             begins = not text.strip() or text.rstrip().endswith(_CLOSING)
             for phrase in gap.term:
-                apart = not text or not _is_open(one, gap, text)
-                settled = [*before, *_encode(say(phrase, begins=begins), target, apart=apart)]
-                rest = [*behind, END][:BEHIND] if gap.sure else []
-                pairs.append((one.task.source, np.array(settled + rest)))
-                ends.append((number, settled, behind, len(before), [] if is_long(phrase) else target.encode(phrase)))
-    first = [len(_parts(sentences[number], sentences[number].gaps[0], target)[0]) for number, *_ in ends]
-    best: dict[int, tuple[float, list[int], list[int], list[int]]] = {}
-    found = score_pairs(model, pairs, first, encoded)
-    for scores, (number, settled, behind, before, whole), place in zip(found, ends, first):
-        score = float(scores.sum() - (1 - EASE) * scores[: before - place].sum())
+                spelled = say(phrase, begins=begins)
+                apart = not text or one.words.is_apart(gap.start)
+                settled = [*before, *(target.encode(spelled) if apart else target.encode_piece(spelled))]
+                if not is_forbidden(one.task, target.decode([*settled, *behind])):
+                    pairs.append((one.task.source, np.array([*settled, *[*behind, END][:BEHIND]])))
+                    ends.append((number, settled, behind, len(kept), len(before)))
+    found = score_pairs(model, pairs, [kept for *_, kept, _ in ends], encoded)
+    best: dict[int, tuple[float, list[int], list[int]]] = {}
+    for scores, (number, settled, behind, kept, before) in zip(found, ends):
+        score = float(scores.sum() - (1 - EASE) * scores[: before - kept].sum())
         if number not in best or score > best[number][0]:
-            best[number] = score, settled, behind, whole
+            best[number] = score, settled, behind
     for number, one in enumerate(sentences):
-        gap = one.gaps.pop(0)
-        _, one.settled, one.left, one.whole = best[number]
-        if not gap.sure:
-            one.gaps, one.left = [], []
+        one.gaps.pop(0)
+        if number in best:
+            _, one.settled, one.left = best[number]
 
 
 def find_ways(
     sentences: Sequence[Sentence], target: Subwords, model: Transformer, encoded: Encoded
 ) -> list[list[list[list[int]]]]:
-    """What words may stand before the next term of each sentence, as tokens."""
+    """What words may stand before the next term of each sentence, as tokens; first those that were said."""
     parts = [_parts(one, one.gaps[0], target) for one in sentences]
     ways = [[change] for _, change, _ in parts]
     for (_, change, _), one, own in zip(parts, sentences, ways):
@@ -228,27 +214,19 @@ def find_ways(
         said = [[*parts[number][0], *chain.from_iterable(way[: word + 1])] for number, way, word in asked]
         first = [len(tokens) - len(way[word]) for tokens, (_, way, word) in zip(said, asked)]
         pairs = [(sentences[number].task.source, np.array(tokens)) for tokens, (number, *_) in zip(said, asked)]
-        for (number, way, word), likely in zip(asked, find_likely(model, pairs, first, LIKELY, encoded)):
+        for (number, way, word), likely in zip(asked, find_likely(model, pairs, first, LIKELY, LESS, encoded)):
             old = _spell(way[word], target)
-            some = [[*way[word][:place], token] for place, row in enumerate(likely.tolist()) for token in row]
-            others = [other for other in some if is_like(old, _spell(other, target))][: OTHERS[len(way) - word - 1]]
+            some = [[*way[word][:place], token] for place, row in enumerate(likely) for token in row]
+            others = [other for other in some if is_like(old, _spell(other, target))][: OTHERS[back - 1]]
             ways[number] += [[*way[:word], other, *way[word + 1 :]] for other in others]
     return ways
 
 
-def finish(sentences: Sequence[Sentence], target: Subwords, config: SearchConfig, search: Search) -> None:
-    """What was said behind the last terms, or what the model would say there, if that is better."""
-    new, old = (
-        [
-            replace(one.task, prefix=prefix, phrases=[*one.task.phrases, *([one.whole] if one.whole else [])])
-            for one, prefix in zip(sentences, some)
-        ]
-        for some in ([one.settled for one in sentences], [[*one.settled, *one.left] for one in sentences])
-    )
-    greedy = search(old, replace(config, beam=1, n_best=1))
-    for one, hypotheses, (spliced, *_) in zip(sentences, search(new, config), greedy, strict=True):
-        ranked = sorted((one.rank(each, target), place) for place, each in enumerate([*hypotheses, spliced]))
-        one.found = [[*hypotheses, spliced][place] for rank, place in ranked if rank[:2] == ranked[0][0][:2]]
+def is_forbidden(task: Task, text: str) -> bool:
+    """Whether a text says something that a task's translation must not contain."""
+    if task.in_any_case:
+        return any(find_whole(phrase.casefold(), text.casefold()) for phrase in task.forbidden)
+    return any(find_whole(phrase, text) for phrase in task.forbidden)
 
 
 def _parts(sentence: Sentence, gap: Gap, target: Subwords) -> tuple[list[int], list[list[int]], list[int]]:
@@ -256,10 +234,9 @@ def _parts(sentence: Sentence, gap: Gap, target: Subwords) -> tuple[list[int], l
     words, tokens = sentence.words, sentence.words.tokens
     at = len(tokens) - len(sentence.left)
     low, *places, behind = (max(at, words.first[word]) for word in (*range(gap.low, gap.start + 1), gap.end))
-    if gap.end > gap.start:
-        pieces = [_spell([token], target) for token in tokens[words.first[gap.start] : behind]]
-        while pieces and not any(map(str.isalnum, pieces.pop())):
-            behind -= 1
+    pieces = [_spell([token], target) for token in tokens[words.first[gap.start] : behind]]
+    while pieces and not any(map(str.isalnum, pieces.pop())):
+        behind -= 1
     changing = [tokens[first:end] for first, end in pairwise((low, *places)) if first < end]
     return sentence.settled + tokens[at:low], changing, tokens[behind:]
 
@@ -274,22 +251,11 @@ def is_like(old: str, new: str) -> bool:
     one, other = old.strip().lower(), new.strip().lower()
     if one == other or not (one + other).isalpha() or new.startswith(" ") != old.startswith(" "):
         return False
-    if old.strip()[:1].isupper() != new.strip()[:1].isupper():
+    if old.strip()[:1].isupper() != new.strip()[:1].isupper() or len(other) < min(2, len(one)):
         return False
     shorter, longer = sorted((len(one), len(other)))
     alike = shorter - 2 if shorter > 3 else 1 if longer <= 3 else shorter
-    return longer <= 2 or one[:alike] == other[:alike]
-
-
-def _is_open(sentence: Sentence, gap: Gap, before: str) -> bool:
-    """Whether no space stands between what was said and a term."""
-    place = sentence.words.places[gap.start]
-    spaced = gap.start == len(sentence.words) or sentence.words.text[place:].startswith(" ")
-    return before[-1:] in _OPENING or not spaced
-
-
-def _encode(phrase: str, target: Subwords, *, apart: bool) -> list[int]:
-    return target.encode(phrase) if apart else target.encode_piece(phrase)
+    return longer <= 2 or (longer - shorter <= 2 and one[:alike] == other[:alike])
 
 
 def _touched(spans: Sequence[tuple[int, int]], words: Words) -> set[int]:

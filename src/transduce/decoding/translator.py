@@ -1,10 +1,10 @@
 """Text in, text out: `Translator` splits texts into sentences, searches for their translations and joins them again."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import nlargest
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -17,10 +17,10 @@ from transduce.decoding.beams import Hypothesis
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
 from transduce.decoding.force import Pair, score_pairs
-from transduce.decoding.glossary import Glossary, Mention, check_terms, read_glossary
+from transduce.decoding.glossary import Glossary, Mention, check_terms, find_whole, read_glossary
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.search import Task, search, search_all
-from transduce.decoding.terms import lacking, say_terms
+from transduce.decoding.terms import cut, find_lacking, is_forbidden, say_terms
 from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
@@ -81,6 +81,8 @@ class Sentence:
 
     source: str
     alternatives: tuple[Alternative, ...]
+    unsaid: tuple[str, ...] = ()
+    """terms of the glossary that the best of them does not say, as they are translated"""
 
 
 class Version(NamedTuple):
@@ -134,9 +136,11 @@ class Translator:
     search: SearchConfig
     subwords: dict[str, Subwords]
     glossary: Glossary
+    unsaid: int
+    """how many sentences do not say all terms, of those that were translated"""
 
     def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None):
-        self.loaded, self.engine = list(loaded), engine
+        self.loaded, self.engine, self.unsaid = list(loaded), engine, 0
         first = self.loaded[0]
         self.search, self.subwords = first.config.search, first.subwords
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
@@ -256,14 +260,17 @@ class Translator:
                         wanted.append(replace(self.task(replace(request, text=given)), in_any_case=given != piece))
                         texts.append(given)
                 numbers[-1].append((tasks[key], given))
-        found = self._search(texts, wanted, config, done)
+        found, unsaid = self._search(texts, wanted, config, done)
+        self.unsaid += sum(map(bool, unsaid))
         alternatives = self._describe(texts, wanted, found, options)
         return [
             join(
                 request,
                 layout,
                 [
-                    _copy(piece) if number == COPIED else self._sentence(piece, given, alternatives[number])
+                    _copy(piece)
+                    if number == COPIED
+                    else self._sentence(piece, given, alternatives[number], unsaid[number])
                     for piece, (number, given) in zip(pieces, own)
                 ],
             )
@@ -272,45 +279,45 @@ class Translator:
 
     def _search(
         self, texts: Sequence[str], wanted: Sequence[Task], config: SearchConfig, done: Callable[[int, int], None]
-    ) -> list[list[Hypothesis]]:
-        """Search for sentences, and again for those whose terms the model does not say by itself."""
+    ) -> tuple[list[list[Hypothesis]], list[tuple[str, ...]]]:
+        """Search for sentences, and say the terms that the model does not say by itself; and those still not said."""
         mentions = [self._find_terms(text, task) for text, task in zip(texts, wanted)]
-        searches = len(wanted) + sum(map(bool, mentions))
         several = config.n_best > 1 and not config.sample
         # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
         wider = replace(config, n_best=config.beam) if several else config
         found: list[list[Hypothesis]] = [[]] * len(wanted)
-
-        def keep(number: int, hypotheses: Sequence[Hypothesis]) -> None:
-            own = self._different(hypotheses) if several else list(hypotheses)
-            others = [one for one in own[1:] if not lacking(mentions[number], self._decode(one))]
-            found[number] = [*own[:1], *others][: config.n_best]
-
-        count = 0
         for count, (number, hypotheses) in enumerate(search(self.engine, wanted, wider, self.pieces), 1):
-            keep(number, hypotheses)
-            done(count, searches)
-        for number, hypotheses in say_terms(
-            wanted,
-            mentions,
-            found,
-            self.subwords,
-            wider,
-            lambda tasks, own: search_all(self.engine, tasks, own, self.pieces),
-            self.loaded[0].model,
-            self._heads,
-        ):
-            keep(number, hypotheses)
-            done(count := count + 1, searches)
-        if count < searches:
-            done(searches, searches)
-        return found
+            found[number] = self._different(hypotheses)[: config.n_best] if several else hypotheses
+            done(count, len(wanted))
+        numbers = [number for number, own in enumerate(mentions) if own for _ in found[number]]
+        if numbers:
+            said = say_terms(
+                [wanted[number] for number in numbers],
+                [mentions[number] for number in numbers],
+                [one for own, some in zip(mentions, found) if own for one in some],
+                self.subwords,
+                config,
+                lambda tasks, own: search_all(self.engine, tasks, own, self.pieces),
+                self.loaded[0].model,
+                self._heads,
+            )
+            for number, own in groupby(zip(numbers, said), key=itemgetter(0)):
+                some = self._different([one for _, one in own])
+                # The best is among those that say the most terms, and all others say as many.
+                many = [len(find_lacking(mentions[number], self._decode(one))) for one in some]
+                kept = [one for one, lacks in zip(some, many) if lacks == min(many)]
+                found[number] = sorted(kept, key=lambda one: -one.score)
+        lacking = [find_lacking(own, self._decode(some[0])) if own else [] for own, some in zip(mentions, found)]
+        return found, [tuple(term[0] for term in terms) for terms in lacking]
 
     def _find_terms(self, text: str, task: Task) -> list[Mention]:
         """The terms in a sentence, with those of their translations that may be said."""
         found: list[Mention] = []
-        for one in self.glossary.find(self._normal(text), any_case=task.in_any_case):
-            term = tuple(own for own in one.term if not any(_stands(phrase, own) for phrase in task.forbidden))
+        words = (
+            cut(self.subwords["source"].open(task.source.tolist()), self.subwords["source"]) if self.glossary else None
+        )
+        for one in self.glossary.find(words.text, any_case=task.in_any_case) if words else ():
+            term = tuple(own for own in one.term if not is_forbidden(task, own))
             if not term:
                 raise DataError(f"{text[:60]!r}: {one.term[0]!r} is in the glossary and forbidden; give up one of them")
             found.append(one._replace(term=term))
@@ -324,14 +331,16 @@ class Translator:
         """The heads that show which word comes from which."""
         return read_places(self.loaded[0].about, self.loaded[0].model)
 
-    def _sentence(self, piece: str, given: str, alternatives: tuple[Alternative, ...]) -> Sentence:
+    def _sentence(
+        self, piece: str, given: str, alternatives: tuple[Alternative, ...], unsaid: tuple[str, ...]
+    ) -> Sentence:
         """What was found for a sentence, in capitals if it was given to the model in small letters."""
         if given != piece:
             raised: dict[str, Alternative] = {}
             for one in alternatives:
                 raised.setdefault(text := one.text.upper(), replace(one, text=text))
             alternatives = tuple(raised.values())
-        return Sentence(self._normal(given), alternatives)
+        return Sentence(self._normal(given), alternatives, unsaid)
 
     def _to_small(self, piece: str, request: Request) -> str:
         """A sentence in capitals in small letters, if the model could only spell it and need not say what is given."""
@@ -394,10 +403,9 @@ class Translator:
             if not self._normal(phrase):
                 raise DataError(f"{name}: {phrase!r} is no phrase to require or forbid; give words, or leave it out")
         for phrase in request.require:
-            if own := next(
-                (each for each in request.forbid if _stands(self._normal(each), self._normal(phrase))), None
-            ):
-                raise DataError(f"{name}: {phrase!r} is required and {own!r} forbidden; give up one of them")
+            own = (one for one in request.forbid if find_whole(self._normal(one), self._normal(phrase)))
+            if (wrong := next(own, None)) is not None:
+                raise DataError(f"{name}: {phrase!r} is required and {wrong!r} forbidden; give up one of them")
 
     def _normal(self, text: str) -> str:
         """A text in the form that the training text was brought to."""
@@ -482,11 +490,6 @@ def _is_copied(piece: str, request: Request) -> bool:
     if any(map(str.isalnum, piece)) or request.prefix or request.require:
         return False
     return not any(phrase in piece for phrase in request.forbid)
-
-
-def _stands(phrase: str, text: str) -> bool:
-    """Whether a phrase stands in a text as whole words."""
-    return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
 def _copy(piece: str) -> Sentence:
