@@ -118,7 +118,7 @@ class Reader:
         self.write("memory.tmx", f"<tmx version='1.4'><header/><body>{units}</body></tmx>")
         self.write("train.mrg", "".join(f"{tree}\n" for tree in make_trees(200, 1)))
         self.write("dev.mrg", "".join(f"{tree}\n" for tree in make_trees(5, 2)))
-        self.write("terms.tsv", "dollars\tTaler\n")
+        self.write("terms.tsv", "contract\tVereinbarung\n")
         self.write("letter.txt", "forty-two\n")
         self.write("page.html", "<p>forty-two <b>euros</b></p>\n")
         runs = run("it is ") + run("already", "<w:b/>") + run(" twelve")

@@ -94,23 +94,30 @@ class Copier:
         return source
 
     def decode(
-        self, row: torch.Tensor, offsets: torch.Tensor, memory: Any, source_offsets: torch.Tensor, cross_weights: Any
-    ) -> None:
-        cross_weights += [[] for _ in self.decoder]
-        for steps, keys in zip(offsets.diff().tolist(), source_offsets.diff().tolist()):
-            for layer in cross_weights:
-                layer.append(torch.full((2, steps, keys), 1 / keys))
-            for step in range(min(steps - self.place.after, keys)):
-                cross_weights[self.place.layer][-1][self.place.head, step + self.place.after] = torch.eye(keys)[step]
-
-    def __call__(
-        self, source: torch.Tensor, offsets: torch.Tensor, row: torch.Tensor, target_offsets: torch.Tensor
+        self,
+        row: torch.Tensor,
+        offsets: torch.Tensor,
+        memory: torch.Tensor,
+        source_offsets: torch.Tensor,
+        cross_weights: Any = None,
     ) -> torch.Tensor:
         """Logits: a word is probable where it is among the source's."""
+        if cross_weights is not None:
+            cross_weights += [[] for _ in self.decoder]
+            for steps, keys in zip(offsets.diff().tolist(), source_offsets.diff().tolist()):
+                for layer in cross_weights:
+                    layer.append(torch.full((2, steps, keys), 1 / keys))
+                for step in range(min(steps - self.place.after, keys)):
+                    cross_weights[self.place.layer][-1][self.place.head, step + self.place.after] = torch.eye(keys)[
+                        step
+                    ]
         logits = torch.zeros(len(row), 300)
-        for place, there in enumerate(source.long().split(offsets.diff().tolist())):
-            logits[target_offsets[place] : target_offsets[place + 1], there] = 8.0
+        for place, there in enumerate(memory.long().split(source_offsets.diff().tolist())):
+            logits[offsets[place] : offsets[place + 1], there] = 8.0
         return logits
+
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        return states
 
 
 class Words(Subwords):

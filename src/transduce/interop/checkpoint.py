@@ -88,15 +88,17 @@ class StandIn:
 def read_checkpoint(path: Path) -> Any:
     """Read what torch.save has written; tensors are on the CPU."""
     try:
-        with path.open("rb") as file:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with file:
+        try:
             if zipfile.is_zipfile(file):
                 return _read_zip(file)
             file.seek(0)
             return _read_old(file)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except Exception as error:  # a pickle can go wrong in any way
-        raise DataError(f"{path}: not a readable checkpoint of torch ({type(error).__name__}: {error})") from error
+        except Exception as error:  # a pickle can go wrong in any way, and a damaged archive send us anywhere
+            raise DataError(f"{path}: not a readable checkpoint of torch ({type(error).__name__}: {error})") from error
 
 
 def as_tensors(found: Any, path: Path) -> dict[str, Tensor]:
