@@ -427,6 +427,8 @@ def test_what_is_forbidden_cannot_be_said(plain: Translator, box: Translator):
         (" den", " und", False),
         (" kaufte", " verkaufte", False),
         (" zwei", " drei", False),
+        (" Dieser", " Diese", True),
+        (" Spijkenisse", " Spijkenes", False),
         (" der", "die", False),  # a word of its own, or a part of one
         ("Der", "die", False),
         (" der", " der", False),

@@ -253,6 +253,8 @@ def is_like(old: str, new: str) -> bool:
         return False
     if old.strip()[:1].isupper() != new.strip()[:1].isupper() or len(other) < min(2, len(one)):
         return False
+    if old.strip()[:1].isupper() and len(one) > 6:  # no article, but a name or a noun
+        return False
     shorter, longer = sorted((len(one), len(other)))
     alike = shorter - 2 if shorter > 3 else 1 if longer <= 3 else shorter
     return longer <= 2 or (longer - shorter <= 2 and one[:alike] == other[:alike])
