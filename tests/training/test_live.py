@@ -210,6 +210,7 @@ with show_training(100_000, 0, None) as shown:
         time.sleep(0.11)
         shown.train(replace(TRAIN, step=step), 60)
         shown.say("on")
+print("what is said at the end", file=sys.stderr, flush=True)
 pathlib.Path({!r}).write_text("trained")
 """
     done = tmp_path / "done"

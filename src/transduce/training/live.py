@@ -108,8 +108,12 @@ class _Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
+        try:
             self.live.stop()
+            self.console.file.flush()
+        except OSError:  # the terminal was closed: what waits to be written goes nowhere, or Python fails at its end
+            with suppress(OSError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.console.file.fileno())
 
     def train(self, metrics: TrainMetrics, left: float) -> None:
         """Move the bar and draw the line again, not more often than an eye can follow."""
