@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from transduce.config import Config
     from transduce.decoding.options import Options, ParseOptions, Request
     from transduce.decoding.parser import Candidate, Parse, Parser
-    from transduce.decoding.translator import Alternative, Sentence, Translation, Translator
+    from transduce.decoding.translation import Alternative, Sentence, Translation
+    from transduce.decoding.translator import Translator
     from transduce.errors import ConfigError, DataError, TransduceError, UsageError
     from transduce.model.saved import load_model
     from transduce.model.transformer import Transformer
@@ -64,7 +65,8 @@ _HOMES = {
     "transduce.config": ("Config",),
     "transduce.decoding.options": ("Options", "ParseOptions", "Request"),
     "transduce.decoding.parser": ("Candidate", "Parse", "Parser"),
-    "transduce.decoding.translator": ("Alternative", "Sentence", "Translation", "Translator"),
+    "transduce.decoding.translation": ("Alternative", "Sentence", "Translation"),
+    "transduce.decoding.translator": ("Translator",),
     "transduce.errors": ("ConfigError", "DataError", "TransduceError", "UsageError"),
     "transduce.model.saved": ("load_model",),
     "transduce.model.transformer": ("Transformer",),

@@ -13,7 +13,8 @@ from jobs import run_job
 from transduce.cli import main
 from transduce.decoding import files
 from transduce.decoding.options import Request
-from transduce.decoding.translator import Translation, Translator
+from transduce.decoding.translation import Translation
+from transduce.decoding.translator import Translator
 from transduce.text.office import ENDINGS
 
 PAGE = '<!DOCTYPE html>\r\n<p class="a">{}</p>\n<style>p {{color: red}}</style>\n<ul><li>{}</li></ul>'

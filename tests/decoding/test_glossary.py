@@ -132,6 +132,14 @@ def test_where_a_text_says_a_term(term: str, text: str, said: list[str]):
     assert [text[first:last] for first, last in find_said((term,), text)] == said
 
 
+@pytest.mark.parametrize(
+    ("phrase", "text", "places"),
+    [("Rat", "Rat, Vorrat, Rats und Rat", [0, 22]), ("合同", "新合同书", [1]), ("C++", "C++11", [0])],
+)
+def test_where_whole_words_stand(phrase: str, text: str, places: list[int]):
+    assert [first for first, _ in find_whole(phrase, text)] == places
+
+
 def test_places_are_counted_once():
     assert len(find_said(("Konto", "Konten", "Kontos"), "des Kontos und die Konten")) == 2
 

@@ -22,7 +22,8 @@ from transduce.decoding import translator as module
 from transduce.decoding.beams import Hypothesis
 from transduce.decoding.force import score_pairs
 from transduce.decoding.options import Options, Request
-from transduce.decoding.translator import Alternative, Sentence, Translation, Translator
+from transduce.decoding.translation import Alternative, Sentence, Translation
+from transduce.decoding.translator import Translator
 from transduce.errors import ConfigError, DataError, UsageError
 from transduce.model.saved import WEIGHTS, load_model, read_tensors
 from transduce.model.transformer import Transformer

@@ -21,7 +21,8 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO, cast
 
 from transduce.decoding.options import Options, Request
-from transduce.decoding.translator import WINDOW_TEXTS, WINDOW_TOKENS, Translation, Translator
+from transduce.decoding.translation import Translation
+from transduce.decoding.translator import WINDOW_TEXTS, WINDOW_TOKENS, Translator
 from transduce.disk import hold, move, sync_file, sync_folder, write_json
 from transduce.errors import DataError, TransduceError, suggest
 from transduce.progress import Task, show_progress

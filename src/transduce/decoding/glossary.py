@@ -98,7 +98,10 @@ def find_said(term: Term, text: str) -> list[Span]:
 
 def find_whole(phrase: str, text: str) -> list[Span]:
     """Where a phrase stands in a text as whole words."""
-    return [found.span() for found in re.finditer(rf"(?<!\w){re.escape(phrase)}(?!\w)", text)]
+    spans = (found.span() for found in re.finditer(re.escape(phrase), text))
+    return [
+        span for span in spans if not (is_one_word(text[: span[0]], phrase) or is_one_word(phrase, text[span[1] :]))
+    ]
 
 
 def _spans(phrase: str, text: str, plain: str) -> list[Span]:

@@ -29,7 +29,7 @@ from transduce.text.words import is_one_word
 BEFORE = 2  # words before a term that may change with it
 LIKELY = 16  # tokens in the place of each of these words'
 LESS = 6.5  # nats by which they may be less probable than the best
-OTHERS = 4, 2  # and how many that make a like word are tried: of the last word, of the one before it
+OTHERS = 4, 2  # of these tokens, as many that make a like word are tried: of the last word, of the one before it
 BEHIND = 6  # tokens behind a term by which it is told what suits it
 COMPOUND = 0.5  # of how much a word looks at a term: a word that looks as much at one that nothing comes from says both
 EASE = 0.3  # of these words' log-probability, as much as counts: that of others than these was already too high

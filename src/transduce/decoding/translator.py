@@ -1,13 +1,12 @@
 """Text in, text out: `Translator` splits texts into sentences, searches for their translations and joins them again."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from heapq import nlargest
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from transduce.decoding.glossary import Glossary, Mention, check_terms, find_who
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.search import Task, search, search_all
 from transduce.decoding.terms import cut, find_lacking, is_forbidden, say_terms
+from transduce.decoding.translation import Alternative, Sentence, Translation, join
 from transduce.errors import ConfigError, DataError, TransduceError
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
@@ -35,97 +35,6 @@ SPELLED = 1.25  # times as many subwords as in small letters: then a model does 
 
 LaidOut = tuple[list[str], Layout]
 Terms = Mapping[str, str | Sequence[str]]  # with their translations, of which one is to be said
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One translation of a sentence."""
-
-    text: str
-    score: float
-    """log-probability over the length penalty, by which alternatives are ranked"""
-    log_probability: float
-    """log P(translation | source), in nats"""
-    complete: bool
-    """false if it was cut at the longest it might become"""
-    tokens: tuple[str, ...]
-    """its subwords"""
-    token_scores: tuple[float, ...]
-    """the log-probability of each, and of the end"""
-    alignment: Links | None = None
-    """(source word, target word) pairs, counted from 0, if they were asked for"""
-
-    @classmethod
-    def read(
-        cls,
-        hypothesis: Hypothesis,
-        subwords: Subwords,
-        alignment: Links | None = None,
-        unknown: Sequence[str] = (),
-    ) -> "Alternative":
-        """What a search has found, as text; `unknown` stands in it where the model had no subword."""
-        return cls(
-            text=subwords.decode(hypothesis.tokens, unknown),
-            score=hypothesis.score,
-            log_probability=hypothesis.log_probability,
-            complete=hypothesis.ended,
-            tokens=tuple(subwords.pieces(hypothesis.tokens)),
-            token_scores=tuple(hypothesis.token_scores.tolist()),
-            alignment=alignment,
-        )
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence of a text as the model was given it, and its translations, the best first."""
-
-    source: str
-    alternatives: tuple[Alternative, ...]
-    unsaid: tuple[str, ...] = ()
-    """terms of the glossary that the best of them does not say, as they are translated"""
-
-
-class Version(NamedTuple):
-    """One translation of a whole text."""
-
-    text: str
-    score: float
-    links: Links | None
-    """(source word, target word) pairs, counted from 0 over all sentences"""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The translation of a text: its sentences' best translations in the layout of the text."""
-
-    source: str
-    text: str
-    score: float
-    """the sum of its sentences' scores"""
-    sentences: tuple[Sentence, ...] = field(repr=False)
-    layout: Layout = field(repr=False)
-
-    def alternatives(self) -> list[tuple[str, float]]:
-        """The best translations of the whole text with their scores, as many as were asked for."""
-        return [(version.text, version.score) for version in self.versions()]
-
-    def versions(self) -> list["Version"]:
-        """The best translations of the whole text, with links of its words if they were asked for."""
-        many = max((len(sentence.alternatives) for sentence in self.sentences), default=1)
-        found: list[Version] = []
-        for choice, score in _best_choices([[a.score for a in s.alternatives] for s in self.sentences], many):
-            chosen = [sentence.alternatives[n] for sentence, n in zip(self.sentences, choice)]
-            links: Links = []
-            sources = targets = 0  # words before
-            for sentence, one in zip(self.sentences, chosen):
-                links += [(source + sources, target + targets) for source, target in one.alignment or ()]
-                sources, targets = sources + len(sentence.source.split()), targets + len(one.text.split())
-            linked = all(one.alignment is not None for one in chosen)
-            found.append(Version(self.layout.join([one.text for one in chosen]), score, links if linked else None))
-        return found
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Translator:
@@ -313,10 +222,11 @@ class Translator:
     def _find_terms(self, text: str, task: Task) -> list[Mention]:
         """The terms in a sentence, with those of their translations that may be said."""
         found: list[Mention] = []
-        words = (
-            cut(self.subwords["source"].open(task.source.tolist()), self.subwords["source"]) if self.glossary else None
-        )
-        for one in self.glossary.find(words.text, any_case=task.in_any_case) if words else ():
+        if not self.glossary:
+            return found
+        source = self.subwords["source"]
+        said = cut(source.open(task.source.tolist()), source).text
+        for one in self.glossary.find(said, any_case=task.in_any_case):
             term = tuple(own for own in one.term if not is_forbidden(task, own))
             if not term:
                 raise DataError(f"{text[:60]!r}: {one.term[0]!r} is in the glossary and forbidden; give up one of them")
@@ -452,9 +362,10 @@ class Translator:
         """What stands in the sources where their translations have an unknown token; nothing where none does."""
         copied: list[Sequence[str]] = [()] * len(pairs)
         numbers = [number for number, pair in enumerate(pairs) if all(UNKNOWN in tokens for tokens in pair)]
-        model = self.loaded[0].model
-        places = read_places(self.loaded[0].about, model) if numbers else ()
-        for number, shares in zip(numbers, attention_shares(model, [pairs[number] for number in numbers], places)):
+        if not numbers:
+            return copied
+        shown = attention_shares(self.loaded[0].model, [pairs[number] for number in numbers], self._heads)
+        for number, shares in zip(numbers, shown):
             own = self.subwords["source"].find_unknown(self._normal(texts[number]))
             if len(own) == np.count_nonzero(pairs[number][0] == UNKNOWN):
                 copied[number] = [own[place] for place in match_unknown(shares, *pairs[number])]
@@ -494,28 +405,3 @@ def _is_copied(piece: str, request: Request) -> bool:
 
 def _copy(piece: str) -> Sentence:
     return Sentence(piece, (Alternative(piece, 0.0, 0.0, True, (), ()),))
-
-
-def join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Translation:
-    """A text's translation from those of its sentences."""
-    text = layout.join([sentence.alternatives[0].text for sentence in sentences])
-    score = sum((sentence.alternatives[0].score for sentence in sentences), start=0.0)
-    return Translation(request.text, text, score, tuple(sentences), layout)
-
-
-def _best_choices(scores: Sequence[Sequence[float]], many: int) -> list[tuple[list[int], float]]:
-    """The best ways to choose one of each list, by the sum of scores."""
-    # The best choices of all lists are made of the best of those before: no more of them need be kept.
-    best: list[tuple[float, Any]] = [(0.0, None)]
-    for some in scores:
-        following = ((total + own, (number, before)) for total, before in best for number, own in enumerate(some))
-        best = nlargest(many, following, key=itemgetter(0))
-    return [(_unroll(chain), total) for total, chain in best]
-
-
-def _unroll(chain: Any) -> list[int]:
-    numbers: list[int] = []
-    while chain:
-        number, chain = chain
-        numbers.append(number)
-    return numbers[::-1]

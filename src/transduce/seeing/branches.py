@@ -7,7 +7,8 @@ import numpy as np
 from transduce.config import SearchConfig
 from transduce.decoding.options import Request
 from transduce.decoding.search import search
-from transduce.decoding.translator import Alternative, Translator
+from transduce.decoding.translation import Alternative
+from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.seeing.attention import look
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from transduce.decoding.options import Options, Request
 from transduce.decoding.search import SIMILAR
-from transduce.decoding.translator import LaidOut, Sentence, Translation, Translator, join
+from transduce.decoding.translation import Sentence, Translation, join
+from transduce.decoding.translator import LaidOut, Translator
 from transduce.errors import TransduceError
 from transduce.serving.options import ServeConfig
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from transduce.decoding.translator import Alternative, Translation
+from transduce.decoding.translation import Alternative, Translation
 
 MOST_PHRASES, LONGEST_PHRASE = 20, 1000
 

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from transduce.decoding.options import Options
 from transduce.decoding.options import Request as Wanted
-from transduce.decoding.translator import Translation, Version
+from transduce.decoding.translation import Translation, Version
 from transduce.serving import forms
 from transduce.serving.answers import House, problems
 from transduce.serving.guard import WIDEST
