@@ -70,7 +70,7 @@ def serve(job: ServeJob) -> None:
         host = f"[{job.config.host}]" if ":" in job.config.host else job.config.host
         for model in models.served:
             many = len(terms.get((model.source, model.target), ()))
-            known = f", a glossary of {many:,}" if many else ""
+            known = f", terms: {many:,}" if many else ""
             print(f"{model.name}: {model.source} → {model.target}{known}", file=sys.stderr)
         print(f"serving at http://{host}:{listening.getsockname()[1]}/ (API: /docs)", file=sys.stderr, flush=True)
         app = make_app(models, job.config, metrics, keys)
