@@ -59,7 +59,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="terms, each with a tab and its translation behind it, or several with | between them; for several files, again",
+        help="terms, each with a tab and its translation behind it, or several with | between them; may be given again",
     )
     add_engine(parser)
     add_settings(parser, SearchConfig)
