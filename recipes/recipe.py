@@ -177,6 +177,17 @@ class Recipe:
         self.step(f"average {name}", work)
         return out
 
+    def blend(self, name: str, models: Sequence[Path], shares: Sequence[float]) -> Path:
+        """The mean of models, of which each counts so much."""
+        out = self.out / name
+
+        def work() -> Found:
+            average(models, out, shares)
+            return {"models": [model.name for model in models], "shares": list(shares)}
+
+        self.step(name, work)
+        return out
+
     def translate(self, name: str, runs: Path | Sequence[Path], source: Path, **search: Any) -> Path:
         """Translate a file."""
         out = self.out / name

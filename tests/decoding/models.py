@@ -30,9 +30,10 @@ def save_tiny(
     subwords: Subwords | None = None,
     search: SearchConfig = SEARCH,
     about: dict[str, Any] | None = None,
+    spells: bool = False,
     **changes: Any,
 ) -> Path:
-    """Save a model with random weights."""
+    """Save a model with random weights, which seldom says bytes if it is not one that spells."""
     subwords = subwords or learn_subwords()
     sizes: dict[str, Any] = {"layers": 2, "d_model": 32, "d_ff": 48, "heads": 2, "tie": "none"}
     config = Config(model=ModelConfig(vocabulary=len(subwords), **{**sizes, **changes}), search=search)
@@ -41,7 +42,8 @@ def save_tiny(
     with torch.no_grad():
         for name, weight in model.named_parameters():  # large, so that translations differ and none is nearly as good
             weight.normal_(mean=float(name.endswith("norm.weight")), std=0.3 if weight.ndim == 1 else 1.0)
-        model.output.weight[[subwords.processor.is_byte(token) for token in range(len(subwords))]] = 0  # seldom said
+        if not spells:
+            model.output.weight[[subwords.processor.is_byte(token) for token in range(len(subwords))]] = 0
         model.output.weight[END] *= 2  # so that some come to an end
     save_model(folder, config, model.state_dict(), {"source": subwords, "target": subwords}, about or {})
     return folder

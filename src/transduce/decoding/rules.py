@@ -1,4 +1,4 @@
-"""What a translation may not say next: lengths, prefixes, repetitions, forbidden phrases.
+"""What a translation may not say next: lengths, prefixes, repetitions, forbidden phrases, characters in bytes.
 
 A rule changes logits in place between the model and the choice. Probabilities are those of the model all the same:
 they are normalised before, so that a score is log P(target | source) whatever was forbidden on the way.
@@ -7,7 +7,7 @@ they are normalised before, so that a score is log P(target | source) whatever w
 import re
 from bisect import bisect_left
 from codecs import getincrementaldecoder
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transduce.config import SearchConfig
+from transduce.decoding.characters import Characters, find_unfinished
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
 from transduce.text.words import is_one_word
 
@@ -94,6 +95,11 @@ class Spellings:
     def folded(self) -> "Spellings":
         """The same where capitals and small letters are the same."""
         return Spellings(self.pieces, fold=True)
+
+    @cached_property
+    def characters(self) -> Characters:
+        """What may be spelled in those that are single bytes."""
+        return Characters(self.texts)
 
     @cached_property
     def order(self) -> list[int]:
@@ -198,6 +204,19 @@ class Forbidden:
             logits[line, [token for phrase in self.phrases for token in phrase.after(text)]] = -torch.inf
 
 
+class Spelled:
+    """What is spelled in bytes are whole characters, of those that a translation is likely to have."""
+
+    def __init__(self, source: Set[str], spellings: Spellings):
+        self.source, self.spellings = frozenset(map(str.encode, source)), spellings
+
+    def forbid(self, logits: Float[Tensor, "beam vocabulary"], said: Int[np.ndarray, "beam said"]) -> None:
+        """Forbid what would leave a character unfinished, and bytes of others."""
+        for line, tokens in enumerate(said):
+            begun = find_unfinished(self.spellings.tail(tokens, 3))
+            logits[line, self.spellings.characters.breaking(begun, self.source)] = -torch.inf
+
+
 def spell_piece(piece: str) -> bytes:
     """A subword as UTF-8, its space as one."""
     byte = re.fullmatch("<0x([0-9A-F]{2})>", piece)
@@ -233,9 +252,12 @@ def make_rules(
     spellings: Spellings,
     *,
     in_any_case: bool = False,
+    spelled: Set[str] | None = None,
 ) -> list[Rule]:
     """The rules for one sentence; phrases may be forbidden in capitals and small letters alike."""
     rules: list[Rule] = []
+    if spelled is not None:
+        rules.append(Spelled(spelled, spellings))
     if config.min_tokens:
         rules.append(AtLeast(config.min_tokens))
     if config.no_repeat:

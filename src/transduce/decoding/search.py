@@ -39,6 +39,8 @@ class Task:
     """words and phrases it must not contain"""
     in_any_case: bool = False
     """that these are forbidden in capitals and small letters alike"""
+    spelled: frozenset[str] | None = None
+    """that what it spells in bytes must be whole characters, and usual ones or of these, which stand in the source"""
     max_tokens: int | None = None
     """the longest it may become, where that is not the settings' to say"""
     words: Sequence[int] | None = None
@@ -63,7 +65,8 @@ def search(
         raise ConfigError(
             "search.sample = true draws at random, and phrases that must be said are searched for; use one"
         )
-    spellings = Spellings(pieces if any(task.forbidden or task.phrases for task in tasks) else ())
+    ruled = any(task.forbidden or task.phrases or task.spelled is not None for task in tasks)
+    spellings = Spellings(pieces if ruled else ())
     brackets = find_brackets(tuple(pieces)) if any(task.words is not None for task in tasks) else None
     for number, (task, limit) in enumerate(zip(tasks, limits), 1):
         check_room(task, limit, brackets, f"sentence {number:,}")
@@ -186,7 +189,7 @@ class _Room:
         self.slots: list[_Sentence | None] = [None] * many
         self.lines: Lines = engine.open(many, self.beam, source, target)
         self.watches = bool(config.no_repeat or config.repetition_penalty != 1) or any(
-            task.phrases or task.forbidden for task in tasks
+            task.phrases or task.forbidden or task.spelled is not None for task in tasks
         )
         brackets = brackets if tasks[0].words is not None else None
         rules = self.watches or config.sample or any(task.prefix for task in tasks)
@@ -233,7 +236,8 @@ class _Room:
             self.slots[slot] = _Sentence(number, task, rules, phrases, key, [[] for _ in range(self.beam)])
 
     def _make_rules(self, task: Task) -> list[Rule]:
-        return make_rules(self.config, task.prefix, task.forbidden, self.spellings, in_any_case=task.in_any_case)
+        own = task.prefix, task.forbidden, self.spellings
+        return make_rules(self.config, *own, in_any_case=task.in_any_case, spelled=task.spelled)
 
     def _step(self, slots: Int[np.ndarray, " open"]) -> None:
         beams = self.beams

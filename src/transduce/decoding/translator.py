@@ -13,11 +13,13 @@ import numpy as np
 from transduce.config import SearchConfig
 from transduce.decoding.alignment import Links, Place, align_words, attention_shares, match_unknown, read_places
 from transduce.decoding.beams import Hypothesis
+from transduce.decoding.characters import is_byte, is_text
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
 from transduce.decoding.force import Pair, score_pairs
 from transduce.decoding.glossary import Glossary, Mention, check_terms, find_whole, read_glossary
 from transduce.decoding.options import Options, Request, lay_over
+from transduce.decoding.rules import spell_piece
 from transduce.decoding.search import Task, search, search_all
 from transduce.decoding.terms import cut, find_lacking, is_forbidden, say_terms
 from transduce.decoding.translation import Alternative, Sentence, Translation, join
@@ -196,8 +198,11 @@ class Translator:
         wider = replace(config, n_best=config.beam) if several else config
         found: list[list[Hypothesis]] = [[]] * len(wanted)
         for count, (number, hypotheses) in enumerate(search(self.engine, wanted, wider, self.pieces), 1):
-            found[number] = self._different(hypotheses)[: config.n_best] if several else hypotheses
+            found[number] = hypotheses
             done(count, len(wanted))
+        wanted = self._mend_characters(texts, wanted, found, wider)
+        if several:
+            found = [self._different(hypotheses)[: config.n_best] for hypotheses in found]
         numbers = [number for number, own in enumerate(mentions) if own for _ in found[number]]
         if numbers:
             said = say_terms(
@@ -232,6 +237,25 @@ class Translator:
                 raise DataError(f"{text[:60]!r}: {one.term[0]!r} is in the glossary and forbidden; give up one of them")
             found.append(one._replace(term=term))
         return found
+
+    def _mend_characters(
+        self, texts: Sequence[str], tasks: Sequence[Task], found: list[list[Hypothesis]], config: SearchConfig
+    ) -> list[Task]:
+        """Search again for the few that have halves of characters, under a rule that would slow down all others."""
+        tasks = list(tasks)
+        if broken := [number for number, some in enumerate(found) if any(map(self._is_broken, some))]:
+            for number in broken:
+                tasks[number] = replace(tasks[number], spelled=frozenset(self._normal(texts[number])))
+            again = search(self.engine, [tasks[number] for number in broken], config, self.pieces)
+            for place, hypotheses in again:
+                found[broken[place]] = hypotheses
+        return tasks
+
+    def _is_broken(self, hypothesis: Hypothesis) -> bool:
+        """Whether it has bytes that are no characters."""
+        if not self._bytes[hypothesis.tokens].any():
+            return False
+        return not is_text(b"".join(spell_piece(self.pieces[token]) for token in hypothesis.tokens))
 
     def _decode(self, hypothesis: Hypothesis) -> str:
         return self.subwords["target"].decode(hypothesis.tokens)
@@ -370,6 +394,11 @@ class Translator:
             if len(own) == np.count_nonzero(pairs[number][0] == UNKNOWN):
                 copied[number] = [own[place] for place in match_unknown(shares, *pairs[number])]
         return copied
+
+    @cached_property
+    def _bytes(self) -> np.ndarray:
+        """Which of the target's subwords are a single byte, of a character that has several."""
+        return np.array([is_byte(spell_piece(piece)) for piece in self.pieces])
 
     @cached_property
     def pieces(self) -> list[str]:
