@@ -104,7 +104,7 @@ def test_settings_are_the_model_s_and_made_for_tuning(home: Path, tmp_path: Path
     assert chain == [before["trained_on"], about["trained_on"]]
     assert run("average", tmp_path / "run" / "model", tmp_path / "again" / "model", "--out", tmp_path / "mean") == 0
     mean = saved.read_manifest(tmp_path / "mean")["about"]
-    assert (mean["began_with"], mean["trained_before"]) == ("base", about["trained_before"])
+    assert (mean["began_with"], mean["trained_before"]) == ("run", chain)  # all that either has seen
     capsys.readouterr()
     other = ["--preset", "tiny", "--from", home / "base", "--out", tmp_path / "other"]
     assert run("train", tmp_path / "data", *other) == 1
@@ -298,7 +298,8 @@ def check_mean(old: Path, new: Path, mean: Path, share: float) -> None:
     known, more = before.subwords["target"], after.subwords["target"]
     assert (mean / "subwords.model").read_bytes() == more.model
     about = saved.read_manifest(mean)["about"]
-    assert (about["mean_of"], about["shares"]) == ([str(old), str(new)], [1 - share, share])
+    assert (about["mean_of"], about["shares"]) == (["base/model", "alone/model"], [1 - share, share])
+    assert about["trained_on"] == saved.read_manifest(new)["about"]["trained_on"]
     olds, news = dict(before.model.named_parameters()), dict(after.model.named_parameters())
     rows = olds["embedding.weight"].detach()
     wide = [rows[known.encode_piece(piece)].mean(0) for piece in more.pieces(range(len(known), len(more)))]

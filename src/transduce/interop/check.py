@@ -64,7 +64,7 @@ def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most
         lines, references = read_lines(given), read_lines(reference) if reference else None
         if references is not None and len(references) != len(lines):
             raise DataError(f"{reference}: has {len(references):,} lines, and {given} has {len(lines):,}")
-        text = _usable(loaded, Text(str(given), lines, references), most)
+        text = _usable(loaded, Text(given.name, lines, references), most)
         if not text.lines:
             raise DataError(f"{given}: has no line of 1 to {LONGEST} tokens to check with")
         return text

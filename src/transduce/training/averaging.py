@@ -56,7 +56,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] = ()) ->
     """Write a model with the mean of the weights of others, which must share their settings and their subwords.
 
     `shares` say how much each of them counts. Where one has the others' subwords and more, new subwords of the others
-    are put together from their pieces, as for a warm start.
+    are put together from their pieces, as for a warm start. What it was trained on is what that one was, or the last.
     """
     shares = shares or [1.0] * len(folders)
     if len(shares) != len(folders) or min(shares) < 0 or not sum(shares) > 0:
@@ -71,18 +71,18 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] = ()) ->
         if differences := list(_differences(config, configs[0])):
             raise DataError(f"{folder}: differs from {folders[0]} in {', '.join(differences)}; they have no mean")
     subwords = [saved.read_subwords(folder, manifest) for folder, manifest in zip(folders, manifests)]
-    most = max(range(len(folders)), key=lambda place: sum(map(len, subwords[place].values())))
+    sizes = [sum(map(len, own.values())) for own in subwords]
+    most = sizes.index(max(sizes))
     for folder, own in zip(folders, subwords):
         if not _extends(subwords[most], own):
             raise DataError(f"{folder}: has other subwords than {folders[most]}; they have no mean")
-    about: dict[str, Any] = {"mean_of": [str(folder) for folder in folders]}
+    # A model is given to others: where its parts lay is not told.
+    about: dict[str, Any] = {"mean_of": ["/".join(folder.parts[-2:]) for folder in folders]}
     if len({*shares}) > 1:
         about["shares"] = [share / sum(shares) for share in shares]
-    about |= {
-        name: manifests[most]["about"][name]
-        for name in ("unicode", "languages", "trained_on", "alignment", *ORIGINS)
-        if name in manifests[most]["about"]
-    }
+    told = manifests[max(place for place, size in enumerate(sizes) if size == sizes[most])]["about"]
+    kept = "unicode", "languages", "trained_on", "alignment", *ORIGINS
+    about |= {name: told[name] for name in kept if name in told}
     config = replace(configs[-1], model=replace(configs[-1].model, **_vocabularies(configs[most])))
     weights = (_widen(folder, own, subwords[most], config) for folder, own in zip(folders, subwords))
     saved.save_model(out, config, _mean(weights, folders, shares), subwords[most], about)
