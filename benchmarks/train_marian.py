@@ -43,6 +43,9 @@ from transduce.text.subwords import BEGIN, END, PAD
 from transduce.training.run import fit_to_data
 from transduce.training.schedule import learning_rate
 
+# Nor does cuDNN's attention build a plan for each shape, which takes three times as long as the step.
+torch.backends.cuda.enable_cudnn_sdp(False)
+
 LONGEST = 1024
 SAVED = 120.0  # seconds after which the state is saved again
 

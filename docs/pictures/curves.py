@@ -75,7 +75,7 @@ def main(paths: list[Path]) -> None:
     for (name, points), colour, end in zip(lines, COLOURS, ends):
         places = " ".join(f"{x(minutes):.1f},{y(value):.1f}" for minutes, value in points)
         shapes.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        shapes.append(text(x(points[-1][0]) + 6, end + 4, f"{name} {points[-1][1]:.1f}", colour))
+        shapes.append(text(x(last) + 6, end + 4, f"{name} {points[-1][1]:.1f}", colour))
     style = 'font-family="sans-serif" font-size="13"'
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" {style}>')
     print("\n".join(shapes))
