@@ -25,6 +25,7 @@ TEXTS = (*HTML, *cues.ENDINGS)
 """kinds that are text and may go to standard output"""
 # What has texts, but not as lines, and is not read.
 _OTHERS = (".doc", ".rtf", ".pdf", ".ppt", ".xls", ".xlsx", ".ods", ".pages", ".mobi")
+_OTHER_SUBTITLES = (".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp")
 
 
 def find_kind(path: Path | None, html: bool | None) -> str | None:
@@ -32,6 +33,8 @@ def find_kind(path: Path | None, html: bool | None) -> str | None:
     ending = path.suffix.lower() if path else ""
     if ending in _OTHERS:
         raise DataError(f"{path}: {ending} files are not read; save it as {', '.join(office.ENDINGS)} or as plain text")
+    if ending in _OTHER_SUBTITLES:
+        raise DataError(f"{path}: {ending} subtitles are not read; save them as {' or '.join(cues.ENDINGS)}")
     if ending in (*office.ENDINGS, *cues.ENDINGS):
         return ending
     return HTML[0] if html or (html is None and ending in HTML) else None

@@ -193,6 +193,11 @@ def _begins_character(text: str, place: int) -> bool:
     return not flags or len(flags[0]) % 2 == 0
 
 
+def gap_between(line: str, following: str) -> str:
+    """What stands between two lines that become one: a space, unless their scripts need none."""
+    return "" if is_unspaced(line) and is_unspaced(following[:1]) else " "
+
+
 def is_unspaced(text: str) -> bool:
     """Whether a text ends in what needs no space behind it, such as a Chinese sentence."""
     return _UNSPACED.match(text.rstrip(_CLOSING)[-1:]) is not None

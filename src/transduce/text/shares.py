@@ -152,12 +152,14 @@ def break_lines(words: Sequence[tuple[str, int]], lines: int, widest: int, most:
     """
     widths = [width for _, width in words]
     whole = sum(widths) + len(widths) - 1
-    most = max(most, *widths) if widths else most
+    widest, most = (max([limit, *widths]) for limit in (min(widest, most), most))
+    if not words:
+        return [[]]
     if len(words) > MOST_WORDS:
         return _fill_lines(widths, most)
-    least = max(1, ceil(whole / max(widest, most)))
+    least = min(max(1, ceil(whole / most)), len(words))
     for many in range(least, len(words) + 1):
-        limit = min(widest, most) if many < lines else most
+        limit = widest if many < lines else most
         if found := _balance(words, many, limit):
             return found
     return [[*range(len(words))]]

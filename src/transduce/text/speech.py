@@ -8,15 +8,15 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from transduce.text.boundaries import find_gaps
 from transduce.text.markup import MOST_ELEMENTS, Element, Passage, escape_text, weave
-from transduce.text.sentences import is_unspaced
+from transduce.text.sentences import gap_between
 
 # Tags of SubRip, codes of other formats that people use in it, and whatever is a tag of WebVTT.
 _TAGS = {
-    ".srt": r"</?(?:[ibusc]|font|em|strong|ruby|rt|v|lang)(?:[.\s][^<>]*)?>|\{\\[^{}]*\}|\{/?[ibus]\}",
+    ".srt": r"</?(?:[ibusc]|font|em|strong|ruby|rt|v|lang)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}|\{/?[ibus]\}",
     ".vtt": r"<[^<>]*>|\{\\[^{}]*\}",
 }
 _NAME = re.compile(r"([<{])/?([a-z]+)(?![a-z])", re.IGNORECASE)
@@ -26,14 +26,13 @@ _CODE = re.compile(r"\{\\[^{}]*\}")
 
 _MUSIC = "♪♫♬♩🎵🎶"
 _DASH = r"-(?!-)|[‐‑–—―−]"
-_SPEAKER = (
-    r"(?=[^\W\d_])(?=[^:]{1,40}:(?:\s|$))[^a-zß-öø-ÿа-я:]+:(?=\s.*[a-zß-öø-ÿа-я])"  # in capitals, before what is not
-)
+# A name in capitals, before what is not in capitals.
+_SPEAKER = r"(?=[^\W\d_])(?=[^:]{1,40}:(?:\s|$))[^a-zß-öø-ÿа-я:]+:(?=\s.{0,80}[a-zß-öø-ÿа-я])"
 _SOUND = r"\[[^\[\]]*\]|\([^()a-zß-öø-ÿа-я]*\)"
 _DOTS = r"\.{2,}|…+|--+"
 _FRESH = re.compile(rf"{_DASH}|>>|[\[{_MUSIC}]|#\s|\([^()]*\)$|\([^()a-zß-öø-ÿа-я]*(?:\)|$)|{_SPEAKER}")
-_BEFORE = re.compile(rf"(?:\s+|{_DASH}|>>+|[{_MUSIC}]+|#(?=\s)|{_DOTS}|{_SPEAKER})+")
-_BEHIND = re.compile(rf"(?:\s+|[{_MUSIC}]+|(?<=\s)#)+$")
+_BEFORE = re.compile(rf"(?:\s|{_DASH}|>>+|[{_MUSIC}]|#(?=\s)|{_DOTS}|{_SPEAKER})+")
+_BEHIND = re.compile(rf"(?:\s|[{_MUSIC}]|(?<=\s)#)+$")
 _SOUND_BEFORE = re.compile(rf"(?:{_SOUND})(?=\s)")
 _SOUND_BEHIND = re.compile(rf"(?<=\s)(?:{_SOUND})$")
 _BRACKETED = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
@@ -41,6 +40,8 @@ _GOES_ON = re.compile(rf"\s*(?:{_DOTS}|(?<=\s)[-–—]|—)$")
 _DOTTED = re.compile(r"\s*(?:\.{2,}|…+)$")
 _RESUMES = re.compile(rf"\s*(?:{_DOTS})?\s*")
 _ENDS = re.compile(r"[.!?…。！？؟।]\W*$")
+_STOP = re.compile(r"(?<!\.)\.[^\w.]*$")
+NEAR = 100  # characters from its end in which is looked for what ends a text
 
 
 class Form:
@@ -117,15 +118,23 @@ def _make_turn(lines: Sequence[str], form: Form) -> Turn:
         before, behind = before + runs[0][1], runs[0][-2] + behind
         runs = [run[2:-2] for run in runs]
     run = runs[0]
-    for one, more in zip(seen, runs[1:]):
-        run = [*run[:-1], run[-1] + ("" if is_unspaced(one) else " ") + more[0], *more[1:]]
-    items = _peel(_make_passage(run, form), form)
+    for (one, other), more in zip(pairwise(seen), runs[1:]):
+        run[-1] += gap_between(one, other) + more[0]
+        run += more[1:]
+    if len(run) // 2 > MOST_ELEMENTS:
+        # What is between them is translated by itself, so that no cue takes more time than in proportion to its length.
+        texts = [[part] if place % 2 else _peel(_make_passage([part], form), form) for place, part in enumerate(run)]
+        items = [item for some in texts for item in some]
+    else:
+        items = _peel(_make_passage(run, form), form)
     return Turn(codes, items, before, behind, len(lines), max(map(len, seen)))
 
 
 def _is_wrapped(run: Sequence[str]) -> bool:
     """Whether a tag and its partner stand around all of a line."""
-    return len(run) > 3 and not run[0] and not run[-1] and _find_partners(run).get(1) == len(run) - 2
+    return (
+        3 < len(run) < 2 * MOST_ELEMENTS and not run[0] and not run[-1] and _find_partners(run).get(1) == len(run) - 2
+    )
 
 
 def _find_partners(run: Sequence[str]) -> dict[int, int]:
@@ -183,13 +192,13 @@ def _peel(passage: Passage, form: Form) -> Items:
         elif (found := _BEFORE.match(text)) and (cut := _cut(passage, found.end())):
             front += _as_it_is(cut[0], form)
             passage = cut[1]
-        elif (found := _BEHIND.search(text)) and (cut := _cut(passage, found.start())):
+        elif (found := _find_behind(_BEHIND, text)) and (cut := _cut(passage, found.start())):
             back += _as_it_is(cut[1], form)[::-1]
             passage = cut[0]
         elif (found := _SOUND_BEFORE.match(text)) and (cut := _cut(passage, found.end())):
             front += _peel(cut[0], form)
             passage = cut[1]
-        elif (found := _SOUND_BEHIND.search(text)) and (cut := _cut(passage, found.start())):
+        elif (found := _find_behind(_SOUND_BEHIND, text)) and (cut := _cut(passage, found.start())):
             back += _peel(cut[1], form)[::-1]
             passage = cut[0]
         elif _BRACKETED.fullmatch(text) and (cut := _cut(passage, 1)) and (inner := _cut(cut[1], len(text) - 2)):
@@ -198,10 +207,7 @@ def _peel(passage: Passage, form: Form) -> Items:
             passage = inner[0]
         else:
             break
-    if not any(map(str.isalpha, passage.text)) or len(passage.elements) > MOST_ELEMENTS:
-        middle = _as_it_is(passage, form)
-    else:
-        middle = [Spoken(passage)]
+    middle = [Spoken(passage)] if any(map(str.isalpha, passage.text)) else _as_it_is(passage, form)
     return [item for item in (*front, *middle, *reversed(back)) if item]
 
 
@@ -214,6 +220,11 @@ def _cut(passage: Passage, place: int) -> tuple[Passage, Passage] | None:
         replace(one, begin=one.begin - place, end=one.end - place) for one in passage.elements if one.begin >= place
     )
     return Passage(passage.text[:place], left), Passage(passage.text[place:], right)
+
+
+def _find_behind(what: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """What a text ends with; it is not looked for everywhere, which could take the square of its length."""
+    return what.search(text, max(0, len(text) - NEAR))
 
 
 def _as_it_is(passage: Passage, form: Form) -> Items:
@@ -237,25 +248,27 @@ def goes_on(turn: Turn, following: Turn, form: Form, *, marked: bool) -> bool:
         return False
     one, other = turn.spoken[-1].passage.text, following.spoken[0].passage.text
     letter = next(character for character in other if character.isalnum())
-    if _GOES_ON.search(one):
+    if _find_behind(_GOES_ON, one):
         return letter.islower() or bool(lead.strip())
     if letter.islower():
+        # Behind a full stop that is of no abbreviation there is none: such a file has no capitals.
+        other = other.capitalize() if _find_behind(_STOP, one) else other
         return len(one) not in (end for end, _ in find_gaps(f"{one} {other}"))
     is_title = (one.isupper() and len(one) > 3) != (other.isupper() and len(other) > 3)
     if not marked or one.endswith(":") or is_title or turn.codes != following.codes:
         return False
-    return not _ENDS.search(one) or len(one) not in (end for end, _ in find_gaps(f"{one} {other}"))
+    return not _find_behind(_ENDS, one) or len(one) not in (end for end, _ in find_gaps(f"{one} {other}"))
 
 
 def find_dots(text: str) -> str:
     """The dots behind a text that goes on: within a sentence a model makes little sense of them."""
-    found = _DOTTED.search(text)
+    found = _find_behind(_DOTTED, text)
     return found[0] if found else ""
 
 
 def is_ended(turn: Turn) -> bool:
     """Whether a mark shows that a sentence ends with the turn."""
-    return bool(turn.spoken) and _ENDS.search(turn.spoken[-1].passage.text) is not None
+    return bool(turn.spoken) and _find_behind(_ENDS, turn.spoken[-1].passage.text) is not None
 
 
 def has_times(passage: Passage) -> bool:

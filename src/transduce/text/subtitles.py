@@ -13,7 +13,7 @@ from transduce.text.boundaries import find_gaps
 from transduce.text.cues import Cue, read_cues
 from transduce.text.markup import Links, find_origins, weave
 from transduce.text.packed import decode
-from transduce.text.sentences import is_unspaced
+from transduce.text.sentences import gap_between
 from transduce.text.shares import Share, break_lines, cut_shares
 from transduce.text.speech import Form, Spoken, Turn, find_dots, find_turns, goes_on, has_times, is_ended
 
@@ -109,7 +109,7 @@ class Subtitles:
             return raw
         lines = [line for turn in shown.turns for line in self._say_turn(turn, shares)]
         before, behind = (raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :])
-        return before + shown.cue.ending.join(lines) + behind
+        return before + shown.cue.ending.join(filter(None, lines)) + behind
 
     def _say_turn(self, turn: Turn, shares: Sequence[Sequence[Share]]) -> Iterator[str]:
         whole = "".join(item if isinstance(item, str) else self._say_spoken(item, shares) for item in turn.items)
@@ -159,4 +159,4 @@ class Subtitles:
 
 def _join(parts: Sequence[str]) -> str:
     """One text of the parts of a sentence."""
-    return "".join(part + ("" if is_unspaced(part) else " ") for part in parts[:-1]) + parts[-1]
+    return parts[0] + "".join(gap_between(one, other) + other for one, other in pairwise(parts))
