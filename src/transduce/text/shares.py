@@ -14,7 +14,7 @@ from transduce.text.sentences import find_word_parts
 
 # What makes a place worse to cut at, counted in links that cross it: no punctuation before it, a short word there,
 # which mostly belongs to the next one (an article, a preposition), and a share too long or too short by a whole part.
-PLAIN, SHORT, APART = 0.5, 0.75, 2.0
+PLAIN, SHORT, APART = 0.8, 0.95, 2.0
 STRICT = 3  # times as bad are these two where the source was cut behind punctuation; some links are wrong
 SHORTEST = 3  # letters of a short word
 # How much worse a line is that ends in such a place, counted in squares of characters that it is too long or too short.
