@@ -120,6 +120,7 @@ class Reader:
         self.write("dev.mrg", "".join(f"{tree}\n" for tree in make_trees(5, 2)))
         self.write("terms.tsv", "contract\tVereinbarung\n")
         self.write("letter.txt", "forty-two\n")
+        self.write("film.srt", "1\n00:00:01,000 --> 00:00:02,000\nforty-two\n<i>euros</i>\n")
         self.write("page.html", "<p>forty-two <b>euros</b></p>\n")
         runs = run("it is ") + run("already", "<w:b/>") + run(" twelve")
         (self.folder / "letter.docx").write_bytes(make_docx(f"<w:p>{runs}</w:p>"))

@@ -69,14 +69,20 @@ def test_texts_and_pipes_may_be_html_too(
 def write_long(path: Path, first: str) -> None:
     """A document of 40 texts."""
     words = [first, *["two"] * 39]
-    if path.suffix == ".html":
+    if path.suffix == ".srt":
+        seen = (
+            f"{n}\n00:00:{n:02},000 --> 00:00:{n:02},900\n{word} <i>euros</i> {n} here.\n"
+            for n, word in enumerate(words)
+        )
+        path.write_text("\n".join(seen))
+    elif path.suffix == ".html":
         path.write_text("\n".join(f"<p>{word} <b>euros</b> {number}</p>" for number, word in enumerate(words)))
     else:
         runs = (f"<w:p>{run(word)}{run(' euros', '<w:b/>')}{run(f' {n}')}</w:p>" for n, word in enumerate(words))
         path.write_bytes(make_docx("".join(runs)))
 
 
-@pytest.mark.parametrize("ending", [".html", ".docx"])
+@pytest.mark.parametrize("ending", [".html", ".docx", ".srt"])
 def test_a_file_that_was_interrupted_goes_on(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ending: str
 ):
@@ -122,6 +128,36 @@ def test_what_is_not_utf8_is_named(tiny: Path, page: Path, capfd: pytest.Capture
     assert not out.exists()
 
 
+SUBTITLES = "\ufeff{}1\r\n00:01.000 --> 00:02.000\r\n{{\\an8}}{}\r\n\r\n2\r\n00:05.000 --> 00:06.000\r\n<i>{}</i>"
+
+
+@pytest.mark.parametrize("ending", [".srt", ".vtt"])
+def test_subtitles(tiny: Path, translator: Translator, tmp_path: Path, capfd: pytest.CaptureFixture[str], ending: str):
+    head = "WEBVTT\r\n\r\n" if ending == ".vtt" else ""
+    source, out = tmp_path / f"in{ending.upper()}", tmp_path / f"out{ending}"
+    source.write_bytes(SUBTITLES.format(head, *TEXTS).encode())
+    assert run_job(tiny, "--input", str(source), "--out", str(out), source=source) == 0
+    expected = SUBTITLES.format(head, *(translator.translate(text).text for text in TEXTS))
+    assert out.read_bytes().decode() == expected
+    assert f"{out}: translated" in capfd.readouterr().err
+    assert run_job(tiny, "--input", str(source), source=source) == 0
+    assert capfd.readouterr().out == expected
+
+
+def test_a_sentence_over_cues_is_translated_whole(tmp_path: Path):
+    """And what comes of the words of a cue is in it."""
+    source, out = tmp_path / "in.srt", tmp_path / "out.srt"
+    seen = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n2\n00:00:02,000 --> 00:00:03,000\n{}\n"
+    cues = "If you had read this letter,", "you would have told me who wrote it."
+    source.write_text(seen.format(*cues))
+    assert run_job("en-de", "--input", str(source), "--out", str(out), source=source) == 0
+    first, second = (cue.split("\n", 2)[2].split() for cue in out.read_text(encoding="utf-8").split("\n\n", 1))
+    said = Translator.load("en-de", device="cpu").translate(" ".join(cues)).text.split()
+    assert [*first, *second] == said
+    assert first[-1].endswith(",")
+    assert "Brief" in " ".join(first)
+
+
 def test_documents_of_all_kinds(tiny: Path, translator: Translator, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     first, second = (translator.translate(text).text for text in TEXTS)
     slide = "<a:p><a:r><a:t>{}</a:t></a:r></a:p>"
@@ -158,7 +194,11 @@ def test_documents_of_all_kinds(tiny: Path, translator: Translator, tmp_path: Pa
         ),
         ("a.docx", ["--out", "b.docx", "--json"], 2, ".docx files are translated whole"),
         ("a.pdf", ["--out", "b.pdf"], 1, "a.pdf: .pdf files are not read; save it as .docx, .odt, "),
+        ("a.ass", ["--out", "b.ass"], 1, "a.ass: .ass subtitles are not read; save them as .srt or .vtt"),
         ("a.docx", ["--out", "b.docx"], 1, "a.docx: damaged, or no .docx document (File is not a zip file); fetch or"),
+        ("a.srt", ["--out", "b.vtt"], 2, "a.srt becomes a .srt file again; name it with --out, and with this ending"),
+        ("a.srt", ["--json"], 2, ".srt files are translated whole"),
+        ("a.srt", ["--out", "b.srt"], 1, "a.srt:1: no line has times such as 00:00:01,000 --> 00:00:02,500"),
         ("none.docx", ["--out", "b.docx"], 1, "none.docx: cannot be read: No such file or directory"),
     ],
 )
@@ -173,7 +213,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
     capfd: pytest.CaptureFixture[str],
 ):
     monkeypatch.chdir(tmp_path)
-    for each in ("a.docx", "a.pdf"):
+    for each in ("a.docx", "a.pdf", "a.srt"):
         Path(each).write_text("two")
     assert run_job(tiny, "--input", name, *flags, source=Path("a.docx")) == code
     error = capfd.readouterr().err

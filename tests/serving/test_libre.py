@@ -197,8 +197,22 @@ def test_documents_come_back_translated(server: Running, loaded: list[Translator
         assert "".join(texts) == (text if source == target else loaded[0].translate(text).text)
         assert parts["word/media/image1.png"] == PICTURE
     assert server.get("/frontend/settings").json["supportedFilesFormat"] == [
-        *(".txt", ".html", ".docx", ".odt", ".pptx", ".odp", ".epub")
+        *(".txt", ".html", ".docx", ".odt", ".pptx", ".odp", ".epub", ".srt", ".vtt")
     ]
+
+
+@pytest.mark.parametrize(("ending", "head"), [(".srt", ""), (".vtt", "WEBVTT\n\n")])
+def test_subtitles_come_back_translated(server: Running, loaded: list[Translator], ending: str, head: str):
+    cue = "{}\n00:00:0{},000 --> 00:00:0{},500\n{}\n"
+    content = f"{head}{cue.format(1, 1, 1, '<i>two euros and</i>')}\n{cue.format(2, 2, 2, 'nine dollars')}"
+    status, answer = upload(server, f"film{ending.upper()}", content.encode(), source="en", target="de")
+    assert status == 200
+    with urlopen(answer["translatedFileUrl"]) as found:
+        said = found.read().decode()
+        assert found.headers["Content-Disposition"] == f'attachment; filename="translated{ending}"'
+    words = re.sub(r"(?m)^WEBVTT$|^\d+$|^.*-->.*$|</?i>", "", said).split()
+    assert words == loaded[0].translate("two euros and nine dollars").text.split()
+    assert re.findall("<.*?>|.*-->.*|WEBVTT", said) == re.findall("<.*?>|.*-->.*|WEBVTT", content)
 
 
 def test_a_document_of_too_much_text_is_refused(loaded: list[Translator]):
@@ -214,9 +228,11 @@ def test_a_document_of_too_much_text_is_refused(loaded: list[Translator]):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.pdf", b"two", "files may be .txt, .html, .docx, .odt, .pptx, .odp, .epub"),
+        ("a.pdf", b"two", "files may be .txt, .html, .docx, .odt, .pptx, .odp, .epub, .srt, .vtt"),
         ("a.docx", b"two", "a.docx: damaged, or no .docx document"),
         ("a.odt", make_docx(""), "is a .docx document by its content"),
+        ("a.srt", b"two", "a.srt:1: no line has times"),
+        ("a.vtt", b"WEBVTT\n\xff", "a.vtt:2: not UTF-8"),
         ("a.txt", b"two\n\xff", "line 2 of the file is not UTF-8"),
     ],
 )

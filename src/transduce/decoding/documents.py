@@ -1,4 +1,4 @@
-"""Documents: HTML, and those of word processors, slides and e-books; their texts are translated, all else stays."""
+"""Documents: HTML, office documents, e-books, subtitles; their texts are translated, all else stays."""
 
 import hashlib
 import json
@@ -14,14 +14,18 @@ from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.progress import show_progress
-from transduce.text import office
+from transduce.text import cues, office
 from transduce.text.markup import Markup
 from transduce.text.office import Office
-from transduce.text.packed import open_bytes
+from transduce.text.packed import decode, open_bytes
+from transduce.text.subtitles import Subtitles
 
 HTML = (".html", ".htm")
+TEXTS = (*HTML, *cues.ENDINGS)
+"""kinds that are text and may go to standard output"""
 # What has texts, but not as lines, and is not read.
 _OTHERS = (".doc", ".rtf", ".pdf", ".ppt", ".xls", ".xlsx", ".ods", ".pages", ".mobi")
+_OTHER_SUBTITLES = (".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp")
 
 
 def find_kind(path: Path | None, html: bool | None) -> str | None:
@@ -29,21 +33,24 @@ def find_kind(path: Path | None, html: bool | None) -> str | None:
     ending = path.suffix.lower() if path else ""
     if ending in _OTHERS:
         raise DataError(f"{path}: {ending} files are not read; save it as {', '.join(office.ENDINGS)} or as plain text")
-    if ending in office.ENDINGS:
+    if ending in _OTHER_SUBTITLES:
+        raise DataError(f"{path}: {ending} subtitles are not read; save them as {' or '.join(cues.ENDINGS)}")
+    if ending in (*office.ENDINGS, *cues.ENDINGS):
         return ending
     return HTML[0] if html or (html is None and ending in HTML) else None
 
 
-def read_document(path: Path | None, kind: str) -> Markup | Office:
+Document = Markup | Office | Subtitles
+
+
+def read_document(path: Path | None, kind: str) -> Document:
     """All of a file, or of standard input."""
     content = _read(path)
-    if kind != HTML[0]:
+    if kind in office.ENDINGS:
         return Office(str(path), content)
-    try:
-        return Markup(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        name, line = path or "standard input", content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{name}:{line}: not UTF-8; convert the text with: iconv -f LATIN1 -t UTF-8") from None
+    if kind in cues.ENDINGS:
+        return Subtitles(str(path), content)
+    return Markup(decode(str(path or "standard input"), content))
 
 
 def _read(path: Path | None) -> bytes:
@@ -56,7 +63,7 @@ def _read(path: Path | None) -> bytes:
 
 def translate_document(
     translator: Translator,
-    document: Markup | Office,
+    document: Document,
     options: Options,
     settings: dict[str, Any],
     common: Request,

@@ -11,7 +11,7 @@ from typing import Any
 from transduce import strict
 from transduce.config import SearchConfig
 from transduce.decoding.brackets import refuse_parser
-from transduce.decoding.documents import HTML, find_kind, read_document, translate_document
+from transduce.decoding.documents import HTML, TEXTS, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
 from transduce.decoding.glossary import Term, describe_terms
@@ -69,7 +69,8 @@ def run_job(job: Job) -> None:
     if kind and (job.json or job.json_input or job.prefix or job.require):
         plain = "--no-html takes HTML as lines" if kind in HTML else f"{kind} files are translated whole"
         raise UsageError(f"--json, --json-input, --prefix and --require are for sentences; {plain}")
-    if kind and kind not in HTML and (not job.out or job.out.suffix.lower() != kind):
+    ends_so = job.out.suffix.lower() == kind if job.out else kind in TEXTS
+    if kind and kind not in HTML and not ends_so:
         raise UsageError(f"{job.input} becomes a {kind} file again; name it with --out, and with this ending")
     if job.texts and (job.input or job.out):
         raise UsageError("texts on the command line are answered at once; leave --input and --out out")

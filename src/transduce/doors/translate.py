@@ -25,7 +25,8 @@ def translate(parser: Parser, argv: list[str]) -> None:
     parser.add_argument(
         "--input",
         metavar="FILE",
-        help="text to translate, HTML, or a document: .docx, .odt, .pptx, .odp, .epub (default standard input)",
+        help="text to translate, HTML, a document or subtitles: .docx, .odt, .pptx, .odp, .epub, .srt, .vtt "
+        "(default standard input)",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="file of translations; if the job is killed, the same command goes on"

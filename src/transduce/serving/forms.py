@@ -40,7 +40,7 @@ class LibreDetect(BaseModel):
 
 
 class LibreFile(BaseModel):
-    """LibreTranslate's upload: a file of text, HTML or a document, by the ending of its name."""
+    """LibreTranslate's upload: a file of text, HTML, a document or subtitles, by the ending of its name."""
 
     file: str = Field(json_schema_extra={"format": "binary"})
     source: Language = Field(examples=["en"], description="a language, or auto")

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
+from transduce.decoding.documents import Document
 from transduce.decoding.options import Options
 from transduce.decoding.options import Request as Wanted
 from transduce.decoding.translation import Translation, Version
@@ -24,9 +25,11 @@ from transduce.serving import forms
 from transduce.serving.answers import House, problems
 from transduce.serving.guard import WIDEST
 from transduce.serving.models import AUTO, Served
+from transduce.text import cues, office
 from transduce.text.detect import name_language
 from transduce.text.markup import Markup
-from transduce.text.office import ENDINGS, Office
+from transduce.text.office import Office
+from transduce.text.subtitles import Subtitles
 
 # The endings of files that are translated, and what they are on the web.
 KINDS = {
@@ -37,6 +40,8 @@ KINDS = {
     ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
     ".odp": "application/vnd.oasis.opendocument.presentation",
     ".epub": "application/epub+zip",
+    ".srt": "application/x-subrip",
+    ".vtt": "text/vtt; charset=utf-8",
 }
 KEPT_SECONDS, KEPT_BYTES = 600, 1 << 26
 TOGETHER = 64  # texts of a document
@@ -138,7 +143,7 @@ def make_router(house: House) -> APIRouter:
         "/translate_file", openapi_extra=_body(forms.LibreFile, "multipart/form-data"), responses=problems(400)
     )
     async def translate_file(request: Request) -> forms.FileResponse:
-        """Translate a file: text, HTML or a document; the answer says where the translation is kept for ten minutes."""
+        """Translate text, HTML, a document or subtitles; the answer says where it is kept for ten minutes."""
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
             raise HTTPException(400, "a file is sent as multipart/form-data")
         async with request.form(max_files=1, max_fields=10) as form:
@@ -153,10 +158,13 @@ def make_router(house: House) -> APIRouter:
         kind = ".html" if ending == ".htm" else ending
         if kind not in KINDS:
             raise HTTPException(400, f"files may be {', '.join(KINDS)}")
-        if kind in ENDINGS:
-            # Beside the loop, which answers others meanwhile.
+        # Documents are read beside the loop, which answers others meanwhile.
+        if kind in office.ENDINGS:
             most = WIDEST * house.config.file_characters
             document = await asyncio.to_thread(Office, name, content, most)
+            plain = " ".join(document.texts)
+        elif kind in cues.ENDINGS:
+            document = await asyncio.to_thread(Subtitles, name, content)
             plain = " ".join(document.texts)
         else:
             plain = _decode(content)
@@ -243,7 +251,7 @@ def _decode(content: bytes) -> str:
         raise HTTPException(400, f"line {line} of the file is not UTF-8; save it as UTF-8") from None
 
 
-async def _translate_document(served: Served, document: Markup | Office) -> bytes:
+async def _translate_document(served: Served, document: Document) -> bytes:
     """A document, some of its texts at a time."""
     texts, done = document.texts, list[Version]()
     options = Options(alignments=document.has_elements)

@@ -8,7 +8,7 @@ import html
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -27,7 +27,7 @@ MOST_ELEMENTS = 100  # in a text; where there are more, their tags end texts
 Links = Sequence[tuple[int, int]]  # (source word, target word), counted from 0; words are what spaces divide
 Path = tuple[int, ...]  # numbers of elements, each within the one before
 
-_WORD = re.compile(r"\S+")
+WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,19 @@ def _find_partners(run: Sequence[str]) -> dict[int, int]:
     return partners
 
 
-def weave(passage: Passage, translation: str, links: Links | None) -> str:
-    """A translation with the elements of its passage."""
-    source = [found.span() for found in _WORD.finditer(passage.text)]
-    target = [found.span() for found in _WORD.finditer(translation)]
+def escape_text(text: str) -> str:
+    """A text as it stands between tags."""
+    return html.escape(text, quote=False)
+
+
+def weave(passage: Passage, translation: str, links: Links | None, escape: Callable[[str], str] = escape_text) -> str:
+    """A translation with the elements of its passage; `escape` writes what is no tag as the format has it."""
+    source = [found.span() for found in WORD.finditer(passage.text)]
+    target = [found.span() for found in WORD.finditer(translation)]
     if not passage.elements or not target:
         tags = "".join(element.opening + element.closing for element in passage.elements)
-        return html.escape(translation, quote=False) + tags
-    origins = _find_origins(len(source), len(target), links)
+        return escape(translation) + tags
+    origins = find_origins(len(source), len(target), links)
     paths = [_paths_of(passage, *source[origin]) for origin in origins]
     used = {number for own in paths for path in own for number in path}
     standing: list[tuple[int, str, Path]] = []  # what holds no words: where it stands, and the elements around it
@@ -206,17 +211,17 @@ def weave(passage: Passage, translation: str, links: Links | None) -> str:
         before = spans[-1][2] if spans else ()
         spans += [(end, begin, before[: _shared(before, own[0][2])]), *own]
         end = stop
-    pieces: list[tuple[str, Path]] = []  # in HTML
+    pieces: list[tuple[str, Path]] = []  # escaped
     for begin, stop, path in [*spans, (end, len(translation) + 1, ())]:
         at = begin
         for place, tags, around in sorted((one for one in standing if begin <= one[0] < stop), key=lambda one: one[0]):
-            pieces += [(html.escape(translation[at:place], quote=False), path), (tags, path[: _shared(path, around)])]
+            pieces += [(escape(translation[at:place]), path), (tags, path[: _shared(path, around)])]
             at = place
-        pieces.append((html.escape(translation[at:stop], quote=False), path))
+        pieces.append((escape(translation[at:stop]), path))
     return _render(pieces, passage.elements)
 
 
-def _find_origins(source: int, target: int, links: Links | None) -> list[int]:
+def find_origins(source: int, target: int, links: Links | None) -> list[int]:
     """The source word that each target word comes from; without links, the one at the same share of the way."""
     origins = [place * source // target for place in range(target)]
     for origin, place in links or ():

@@ -36,6 +36,16 @@ def open_bytes(path: Path) -> tuple[BinaryIO, BinaryIO]:
     return io.BufferedReader(cast(io.RawIOBase, stream), 1 << 20), raw
 
 
+def decode(name: str, content: bytes) -> str:
+    """The text of a file that must be UTF-8; a byte order mark stays in it."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        encoding = "UTF-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{name}:{line}: not UTF-8; convert the text with: iconv -f {encoding} -t UTF-8") from None
+
+
 def write_packed(path: Path, text: BinaryIO, ending: str) -> None:
     """Write a text to a file, compressed as files with this ending are; the same text gives the same bytes."""
     with path.open("wb") as raw:

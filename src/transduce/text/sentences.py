@@ -46,7 +46,7 @@ class Layout:
 
     def behind(self, number: int, translation: str) -> str:
         """What stands behind the translation of a piece."""
-        spaced = number in self.tight and translation and not _is_unspaced(translation)
+        spaced = number in self.tight and translation and not is_unspaced(translation)
         return self.gaps[number + 1] + (" " if spaced else "")
 
 
@@ -72,7 +72,7 @@ def lay_out(text: str, count: Count, longest: int, split: Split, over: int | Non
     gaps = tuple(text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
     pieces = [text[start:end] for start, end in spans]
     inner = enumerate(pieces[:-1])
-    tight = frozenset(number for number, piece in inner if not gaps[number + 1] and _is_unspaced(piece))
+    tight = frozenset(number for number, piece in inner if not gaps[number + 1] and is_unspaced(piece))
     return pieces, Layout(gaps, tight)
 
 
@@ -154,6 +154,11 @@ def _find_place_in_word(word: str, even: float, size: float) -> int:
     return len(word) // 2  # one character of more tokens than a piece may have: a heap of marks
 
 
+def find_word_parts(word: str) -> list[int]:
+    """The places where a word may be cut in two that is written in a script without spaces."""
+    return [place for place in range(1, len(word)) if _begins_part(word, place) and _begins_character(word, place)]
+
+
 def _outwards(word: str, even: float, distance: float) -> Iterator[int]:
     middle = round(even)
     for step in range(int(distance) + 1):
@@ -162,7 +167,7 @@ def _outwards(word: str, even: float, distance: float) -> Iterator[int]:
 
 def _begins_part(word: str, place: int) -> bool:
     before, after = word[place - 1], word[place]
-    return after.isalnum() and (not before.isalnum() or _is_unspaced(before) or _is_unspaced(after))
+    return after.isalnum() and (not before.isalnum() or is_unspaced(before) or is_unspaced(after))
 
 
 # Joiners, Thai and Lao AM, Korean vowels and finals, half-width voicing, skin tones, tags.
@@ -188,6 +193,11 @@ def _begins_character(text: str, place: int) -> bool:
     return not flags or len(flags[0]) % 2 == 0
 
 
-def _is_unspaced(text: str) -> bool:
+def gap_between(line: str, following: str) -> str:
+    """What stands between two lines that become one: a space, unless their scripts need none."""
+    return "" if is_unspaced(line) and is_unspaced(following[:1]) else " "
+
+
+def is_unspaced(text: str) -> bool:
     """Whether a text ends in what needs no space behind it, such as a Chinese sentence."""
     return _UNSPACED.match(text.rstrip(_CLOSING)[-1:]) is not None

@@ -1,0 +1,162 @@
+"""Subtitles as texts to translate and what is around them, which stays as it is, character for character.
+
+What one speaker says in a cue is a text, whatever its lines (`speech.py`). A sentence that visibly goes on in the next
+cue is one text with it, and its translation is cut into the cues again (`shares.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePath
+
+from transduce.text.boundaries import find_gaps
+from transduce.text.cues import Cue, read_cues
+from transduce.text.markup import Links, find_origins, weave
+from transduce.text.packed import decode
+from transduce.text.sentences import gap_between
+from transduce.text.shares import Share, break_lines, cut_shares
+from transduce.text.speech import Form, Spoken, Turn, find_dots, find_turns, goes_on, has_times, is_ended
+
+# Seconds without words over which no sentence goes on: the cues of one follow one another within a second or so, and
+# words that move into the next cue are seen that much later.
+LONGEST_PAUSE = 2.0
+MOST_CUES = 6  # with one text; where no sentence seems to end, it ends here
+WIDTH = 42  # characters of a line, as broadcasters have them
+USUAL = 0.95  # of a file's texts: the longest line of these may be longer, and so may then all others
+MARKED = 8  # of so many texts one must end with a mark, if its absence is to show that a sentence goes on
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A cue and what is said in it."""
+
+    cue: Cue
+    turns: list[Turn]
+
+
+class Subtitles:
+    """Subtitles that were read: `texts` are to be translated, and `fill` puts translations in their places."""
+
+    def __init__(self, name: str, content: bytes):
+        ending = PurePath(name).suffix.lower()
+        self._form = Form(ending)
+        self._parts: list[str | _Shown] = [
+            _Shown(part, find_turns(part.lines, self._form)) if isinstance(part, Cue) else part
+            for part in read_cues(name, decode(name, content), ending)
+        ]
+        shown = [part for part in self._parts if isinstance(part, _Shown)]
+        widths = sorted(turn.widest for one in shown for turn in one.turns)
+        self._width = max([WIDTH, *widths[int(USUAL * len(widths)) :][:1]])
+        self._sources: list[list[str]] = []
+        """the parts of each text, one of each cue"""
+        self._find_texts(shown)
+        self.texts = list(map(_join, self._sources))
+        self.has_elements = any(
+            spoken.passage.elements for one in shown for turn in one.turns for spoken in turn.spoken
+        ) or any(len(parts) > 1 for parts in self._sources)
+
+    def fill(self, translations: Sequence[tuple[str, Links | None]]) -> str:
+        """The subtitles with a translation for each text; without its links words are taken to keep their order."""
+        shares = [
+            cut_shares(parts, text, *translation)
+            for parts, text, translation in zip(self._sources, self.texts, translations, strict=True)
+        ]
+        return "".join(part if isinstance(part, str) else self._say(part, shares) for part in self._parts)
+
+    def _find_texts(self, shown: Sequence[_Shown]) -> None:
+        ended = [is_ended(one.turns[-1]) for one in shown if one.turns[-1].spoken]
+        marked = sum(ended) * MARKED >= len(ended)
+        following = {
+            one.turns[-1].spoken[-1]: self._goes_on(one, other, marked)
+            for one, other in pairwise(shown)
+            if one.turns[-1].spoken
+        }
+        is_open = False
+        for spoken in (spoken for one in shown for turn in one.turns for spoken in turn.spoken):
+            is_open = self._add(spoken, is_open, following.get(spoken, False))
+
+    def _goes_on(self, one: _Shown, other: _Shown, marked: bool) -> bool:
+        cue, later = one.cue, other.cue
+        if cue.number != later.number and not cue.begin < later.begin <= cue.end + LONGEST_PAUSE:
+            return False
+        return goes_on(one.turns[-1], other.turns[0], self._form, marked=marked)
+
+    def _add(self, spoken: Spoken, is_open: bool, goes_on: bool) -> bool:
+        """Put what is said into texts: the end of the open one, others, and one that the next cue goes on with.
+
+        Returns whether the last of them is open.
+        """
+        text = spoken.passage.text
+        gaps = find_gaps(text) if is_open or goes_on else []
+        if is_open and not gaps and len(self._sources[-1]) + 1 >= MOST_CUES:
+            goes_on = False
+        spoken.tail = find_dots(text) if goes_on else ""
+        cuts = [gaps[0]] if gaps and is_open else []
+        cuts += [gap for gap in gaps[-1:] if goes_on and gap not in cuts]
+        edges = [0, *(edge for cut in cuts for edge in cut), len(text) - len(spoken.tail)]
+        for number, (begin, end) in enumerate(zip(edges[::2], edges[1::2])):
+            if not is_open or number:
+                self._sources.append([])
+            spoken.slices.append((len(self._sources) - 1, len(self._sources[-1])))
+            self._sources[-1].append(text[begin:end])
+        return goes_on
+
+    def _say(self, shown: _Shown, shares: Sequence[Sequence[Share]]) -> str:
+        """A cue with its shares; where these are what it had, it is as it was."""
+        raw = shown.cue.raw
+        every = [place for turn in shown.turns for spoken in turn.spoken for place in spoken.slices]
+        if all(shares[text][part].text.split() == self._sources[text][part].split() for text, part in every):
+            return raw
+        lines = [line for turn in shown.turns for line in self._say_turn(turn, shares)]
+        before, behind = (raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :])
+        return before + shown.cue.ending.join(filter(None, lines)) + behind
+
+    def _say_turn(self, turn: Turn, shares: Sequence[Sequence[Share]]) -> Iterator[str]:
+        whole = "".join(item if isinstance(item, str) else self._say_spoken(item, shares) for item in turn.items)
+        words = self._find_words(whole)
+        seen = [self._form.see(word) for word in words]
+        lines = break_lines(
+            [(word, len(word)) for word in seen], turn.lines, turn.widest, max(self._width, turn.widest)
+        )
+        for place, numbers in enumerate(lines):
+            codes = "" if place else turn.codes
+            yield codes + turn.before + " ".join(words[number] for number in numbers) + turn.behind
+
+    def _find_words(self, whole: str) -> list[str]:
+        """The words of a turn; with a mark that stands alone and a speaker's name goes the word that belongs to it."""
+        words: list[str] = []
+        is_open = False
+        for found in self._form.word.finditer(whole):
+            seen = self._form.see(found[0])
+            is_mark = not any(map(str.isalnum, seen))
+            if words and (is_open or is_mark):
+                words[-1] += f" {found[0]}"
+                is_open = is_open and is_mark
+            else:
+                words.append(found[0])
+                is_open = is_mark
+            is_open = is_open or (seen.isupper() and seen.endswith(":"))
+        return words
+
+    def _say_spoken(self, spoken: Spoken, shares: Sequence[Sequence[Share]]) -> str:
+        said: list[str] = []
+        links: list[tuple[int, int]] = []
+        sources = targets = 0  # words before
+        for text, part in spoken.slices:
+            share = shares[text][part]
+            many, more = len(self._sources[text][part].split()), len(share.text.split())
+            links += [
+                (origin + sources, word + targets) for word, origin in enumerate(find_origins(many, more, share.links))
+            ]
+            sources, targets = sources + many, targets + more
+            said.append(share.text)
+        whole = " ".join(filter(None, said))
+        if spoken.tail and whole:
+            whole = whole.rstrip(",;:.… ") + spoken.tail
+        # Times that words come at must stay in their order, and so do these words.
+        return weave(spoken.passage, whole, None if has_times(spoken.passage) else links, self._form.escape)
+
+
+def _join(parts: Sequence[str]) -> str:
+    """One text of the parts of a sentence."""
+    return parts[0] + "".join(gap_between(one, other) + other for one, other in pairwise(parts))
