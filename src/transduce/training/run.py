@@ -37,6 +37,7 @@ from transduce.training.metrics import BEST_BY, DevMetrics, MetricsFile, TrainMe
 from transduce.training.optimiser import MovingAverage, Optimiser, freeze
 from transduce.training.resume import refuse_differences
 from transduce.training.stopping import Limits
+from transduce.training.validate import check_room
 from transduce.training.warm import Start, remembered
 
 FOR_PLACES = 200  # dev pairs among which some are taken to find out which heads show where words come from
@@ -208,10 +209,11 @@ def _set_up(
     with processes.together():
         torch.manual_seed(training.seed)
         model = Transformer(config.model)
-        notes: list[str] = []
+        notes = check_room(data, config)
         origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
         if request.start and checkpoint is None:
-            origin, notes = request.start.begin(model, data)
+            origin, of_start = request.start.begin(model, data)
+            notes += of_start
         model.to(processes.device)
         frozen = freeze(model, training.freeze)
         if frozen:
