@@ -262,7 +262,8 @@ class Subwords:
     def find_tag(self, text: str) -> str:
         """The tag that a text begins with and that this model knows as one subword, such as >>de<<; or nothing."""
         found = _TAG.match(text)
-        known = found and self.processor.piece_to_id(SPACE + found[1]) != UNKNOWN
+        # Marian has the space before a tag in it; a symbol that was learned here (subwords.symbols) has none.
+        known = found and any(self.processor.piece_to_id(mark + found[1]) != UNKNOWN for mark in (SPACE, ""))
         return found[1] if found and known else ""
 
     def numbers_like(self, other: "Subwords") -> bool:
