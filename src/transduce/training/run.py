@@ -253,7 +253,8 @@ def _set_up(
                     "--batch.target-tokens 4096, with half the rate"
                 )
             until = None if request.seconds is None else state.seconds + request.seconds
-            live = stack.enter_context(show_training(training.steps, state.step, until))
+            others = {"epochs": training.epochs, "tokens": training.tokens}
+            live = stack.enter_context(show_training(training.steps, state.step, until, **others))
             if "dev" not in data.splits or data.dev.pairs == 0:
                 notes.append(
                     "the data set has no dev set: checkpoints are not validated; prepare with --dev-split 2000"
