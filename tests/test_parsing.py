@@ -102,6 +102,22 @@ def test_what_is_not_measured_makes_no_checkpoint_the_best(
     assert 'training.best_by = "bleu" is not measured on' in capsys.readouterr().err
 
 
+def test_a_search_without_room_for_the_dev_trees_is_known_before_the_first_step(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["train", str(folder / "data"), "--preset", "parsing-small", *TRAIN, "--training.steps", "21"]
+    longest = max(len(tree.words()) for tree in make_trees(40, 2))
+    assert main([*run, "--out", str(tmp_path / "none"), "--search.max-tokens", str(longest)]) == 1
+    message = capsys.readouterr().err
+    assert f"of a tree of dev the words alone are {longest} tokens, and the search may say {longest}" in message
+    assert "use --search.extra-tokens 300 and --search.max-tokens off" in message
+    assert main([*run, "--out", str(tmp_path / "some"), "--search.max-tokens", str(longest + 1)]) == 0
+    said = capsys.readouterr().err
+    data = DataSet.open(folder / "data")
+    many = int((data.dev.lengths("target") > longest + 1).sum())
+    assert f"dev: {many} of 40 trees are longer than the search may say" in said
+
+
 def test_every_line_gets_a_tree_over_its_words(folder: Path, tmp_path: Path) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out.trees"
     lines = ["the dog sees a cat .", "", "xyzzy ( ) \\ qux", "a " * 60, "日本 語 <&>", "."]

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,6 +60,20 @@ def write_synced(path: Path, data: bytes) -> None:
     """Write a file so that it is on the disk when this returns."""
     path.write_bytes(data)
     sync_file(path)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file in one step, or leave the one that is there; a full disk, which names no file, is told with it."""
+    new = path.with_name(path.name + ".new")
+    try:
+        write_synced(new, data)
+        move(new, path)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink()
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def write_json(path: Path, value: object) -> None:

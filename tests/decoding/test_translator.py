@@ -27,8 +27,9 @@ from transduce.decoding.translator import Translator
 from transduce.errors import ConfigError, DataError, UsageError
 from transduce.model.saved import WEIGHTS, load_model, read_tensors
 from transduce.model.transformer import Transformer
+from transduce.text import numbers
 from transduce.text.sentences import Layout, lay_out
-from transduce.text.subwords import END
+from transduce.text.subwords import END, Subwords, SubwordsConfig, learn
 
 PARAGRAPHS = """\
 The first sentence is here. The second one follows it!\tAnd a third?
@@ -461,6 +462,19 @@ def test_given_translations_are_scored_in_the_form_of_the_training_text(translat
     assert len(plain) == len(translator.subwords["target"].encode("zwei Euro für")) + 1
     kept = Translator(translator.loaded, translator.engine)
     assert kept.score([]) == []
+
+
+def test_a_tag_that_was_learned_is_given_to_every_sentence(tmp_path: Path):
+    config = SubwordsConfig(size=330, coverage=1.0, symbols=(">>de<<", "<b>"))
+    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
+    model = Translator.load(save_tiny(tmp_path / "model", subwords=Subwords(learn(lines, config))), device="cpu")
+    one, two = "Twenty-one euros.", "The twenty-first of June."
+    found = model.translate(f" >>de<< {one} {two}", split="always")
+    assert [sentence.source for sentence in found.sentences] == [f">>de<< {one}", f">>de<< {two}"]
+    # What is no tag, or none that is known, stands where it stands.
+    for mark in ("<b>", ">>fr<<"):
+        found = model.translate(f"{mark} {one} {two}", split="always")
+        assert [sentence.source for sentence in found.sentences] == [f"{mark} {one}", two]
 
 
 def test_text_is_normalised_as_the_training_text_was(tmp_path: Path):

@@ -26,7 +26,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data set of two inputs, one of them with a weight, and a character that must be spelled in bytes."""
     folder = tmp_path_factory.mktemp("inspect")
     for name, pairs in (
-        ("a", [*TRAIN[:400], ("a rare ☃ stands there", "ein seltener ☃ steht da")]),
+        ("a", [*TRAIN[:400], ("a rare ☃ stands there", "ein seltener ☃ steht da, ein ☃")]),
         ("b", TRAIN[400:]),
     ):
         lines = (f"{source}\t{target}\n" for source, target in pairs)
@@ -147,6 +147,11 @@ def test_the_text_shows_the_histogram(out: Path, found: dict[str, Any], capsys: 
         assert [len(row[place]) for row in rows] == [round(24 * count / most) for count in counts.values()]
     assert f"train: {train['pairs']} pairs\n" in printed.out
     assert f"  {train['pairs'] - found['inputs'][0]['pairs'][1]:>11} pairs × 2.5  {out.parent}/b.tsv\n" in printed.out
+    for side, entry in found["vocabulary"].items():  # of both sides, though they have one vocabulary
+        assert f"; {entry['used']:,} used on the {side} side, {entry['used_often']:,} a hundred" in printed.out
+        assert f"  spelled in bytes: {entry['spelled_in_bytes']:.3%} of the tokens\n" in printed.out
+    shares = [f"{entry['spelled_in_bytes']:.3%}" for entry in found["vocabulary"].values()]
+    assert shares[0] != shares[1]
     assert f"waste {found['padding']['random_order']:.0%} in random order" in printed.out
     assert all(f"  | {text}\n" in printed.out for example in found["examples"] for text in example.values())
 

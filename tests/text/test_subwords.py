@@ -125,6 +125,16 @@ def test_a_size_below_the_alphabet_is_named() -> None:
     lines = ["".join(map(chr, range(0x4E00, 0x4E00 + 400)))]
     with pytest.raises(ConfigError, match=r"size = 300 cannot hold .* use --subwords 661 or more"):
         learn(lines, SubwordsConfig(size=300, coverage=1.0))
+    with pytest.raises(ConfigError, match=r"or more, or less --subwords\.coverage \(0\.98 at least\)$"):
+        learn(lines, SubwordsConfig(size=300, coverage=1.0))
+    with pytest.raises(
+        ConfigError, match=r"size = 300 cannot hold .* use --subwords \d+ or more$"
+    ):  # nor does less help
+        learn(lines, SubwordsConfig(size=300, coverage=0.98))
+    # SentencePiece takes no less; what is allowed here it learns from.
+    with pytest.raises(ConfigError, match=r"coverage = 0\.979 is not between 0\.98 and 1"):
+        SubwordsConfig(coverage=0.979)
+    assert learn(LINES, SubwordsConfig(size=500, coverage=0.98))
 
 
 def test_a_foreign_file_is_not_a_model(tmp_path: Path) -> None:

@@ -70,6 +70,21 @@ def test_time_is_shown_where_it_ends_the_training_first(capsys: pytest.CaptureFi
     assert heads == ["step 1,200/10,000 12%", "step 1,200, 50% of 2:00:00"]
 
 
+def test_other_limits_are_shown_where_they_end_the_training_first(capsys: pytest.CaptureFixture[str]):
+    record = replace(TRAIN, epoch=1.5, tokens=3_000_000)
+    for epochs, tokens in ((20, None), (2, None), (None, 50_000_000), (None, 4_000_000), (2, 4_100_000)):
+        with show_training(10_000, 0, 7200.0, epochs=epochs, tokens=tokens) as shown:
+            shown.train(record, 3600)
+    heads = [line.split(": loss")[0] for line in capsys.readouterr().err.splitlines() if line != LEGEND]
+    assert heads == [
+        "step 1,200/10,000 12%",
+        "step 1,200, 75% of 2 epochs",
+        "step 1,200/10,000 12%",
+        "step 1,200, 75% of 4.0 M tokens",
+        "step 1,200, 75% of 2 epochs",
+    ]
+
+
 def test_the_first_line_comes_at_once_and_then_one_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

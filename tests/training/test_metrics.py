@@ -165,6 +165,16 @@ def test_a_full_disk_costs_lines_and_one_warning(tmp_path: Path, capsys: pytest.
     assert warning == f"warning: {path}: cannot be written: File too large; training goes on"
 
 
+def test_a_disk_that_is_full_when_a_run_goes_on_is_told_with_the_file(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    write_steps(path, 10)
+    before = path.read_bytes()
+    with largest_file(40), pytest.raises(OSError, match=r"File too large: '.*metrics\.jsonl'$"):
+        MetricsFile(path, after=20)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_full_disk_that_holds_the_log_as_well_ends_nothing(monkeypatch: pytest.MonkeyPatch):
     journal = Journal(Path("/dev/full"))
     with open("/dev/full", "wb", buffering=0) as full:

@@ -17,7 +17,7 @@ from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, cut_windows, refuse_existing, rounded, track_progress
 from transduce.decoding.options import ParseOptions, lay_over
 from transduce.decoding.parser import Parse, Parser
-from transduce.disk import move, write_synced
+from transduce.disk import replace_file
 from transduce.errors import UsageError
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
 from transduce.text.corpus import Input, read_blocks
@@ -82,9 +82,7 @@ def run_parse(job: ParseJob) -> tuple[int, int]:
         share = found.malformed / max(1, found.sentences)
         print(f"no trees: {found.malformed:,} of {found.sentences:,} sentences ({share:.2%})", file=sys.stderr)
     if job.svg:
-        new = job.svg.with_name(job.svg.name + ".new")
-        write_synced(new, make_svg(map(parse_tree, found.trees)).encode())
-        move(new, job.svg)
+        replace_file(job.svg, make_svg(map(parse_tree, found.trees)).encode())
         if found.sentences > PICTURES:
             print(f"{job.svg}: the first {PICTURES} of {found.sentences:,} trees", file=sys.stderr)
     return found.sentences, found.malformed

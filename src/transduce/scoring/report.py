@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transduce.disk import move, write_synced
+from transduce.disk import replace_file
 from transduce.scoring.charts import COLOURS, draw_lengths, draw_spread
 from transduce.scoring.differences import Piece, closest, compare_words, words_of
 from transduce.scoring.findings import Score, ScoreReport
@@ -104,9 +104,7 @@ order.addEventListener("change", arrange);
 
 def write_report(report: ScoreReport, path: Path) -> None:
     """Write the page in one step."""
-    new = path.with_name(path.name + ".new")
-    write_synced(new, make_page(report).encode("utf-8", "replace"))  # the name of a file need not be Unicode
-    move(new, path)
+    replace_file(path, make_page(report).encode("utf-8", "replace"))  # the name of a file need not be Unicode
 
 
 def make_page(report: ScoreReport) -> str:

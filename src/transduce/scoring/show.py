@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from transduce.disk import move, write_synced
+from transduce.disk import replace_file
 from transduce.scoring.findings import Score, ScoreReport
 from transduce.scoring.metrics import explain
 from transduce.scoring.perplexity import Likelihood
@@ -82,9 +82,7 @@ def write_sentences(report: ScoreReport, path: Path) -> None:
     if path == STANDARD_INPUT:  # the same hyphen means standard output here
         sys.stdout.writelines(lines)
     else:
-        new = path.with_name(path.name + ".new")
-        write_synced(new, "".join(lines).encode())
-        move(new, path)
+        replace_file(path, "".join(lines).encode())
 
 
 def _score_as_dict(score: Score) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from transduce.disk import move, write_synced
+from transduce.disk import replace_file
 
 SENTENCE_SCRIPTS = ("draw.js", "attention.js", "beam.js", "sentence.js")
 HEADS_SCRIPTS = ("draw.js", "heads.js")
@@ -70,9 +70,7 @@ def as_data(value: Any) -> str:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file in one step; a path that is not Unicode may be in it."""
-    new = path.with_name(path.name + ".new")
-    write_synced(new, text.encode("utf-8", "replace"))
-    move(new, path)
+    replace_file(path, text.encode("utf-8", "replace"))
 
 
 def _read(name: str) -> str:

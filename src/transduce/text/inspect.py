@@ -115,7 +115,7 @@ def show_inspection(found: dict[str, Any]) -> None:
             print(f"  {end - first:>11,} pairs × {entry['weight']:g}  {' + '.join(entry['files'])}")
     print("lengths in tokens (train):")
     _show_histogram(found["splits"]["train"])
-    for side in SIDES[: 1 if found["vocabulary"]["source"]["joint"] else 2]:
+    for side in SIDES:
         entry = found["vocabulary"][side]
         both = "joint" if entry["joint"] else side
         used = f"{entry['used']:,} used on the {side} side, {entry['used_often']:,} a hundred times or more"

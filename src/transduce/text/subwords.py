@@ -22,6 +22,7 @@ from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
+LEAST_COVERAGE = 0.98  # SentencePiece takes no less
 LAST = "<last>"  # behind it stand subwords that a text is split into, but that the vocabulary does not have
 # Behind a model: puts no space before a text. Of a protocol buffer's parts that come twice the last has its way.
 NO_DUMMY_PREFIX = bytes([3 << 3 | 2, 2, 3 << 3, 0])  # normalizer_spec { add_dummy_prefix: false }
@@ -45,7 +46,7 @@ class SubwordsConfig(Settings):
     joint: bool = True
     """one vocabulary for both languages, or one each"""
     coverage: float = 0.9995
-    """share of the characters that get a subword of their own; the others are spelled in bytes"""
+    """share of the characters that get a subword of their own, 0.98 at least; the others are spelled in bytes"""
     split_digits: bool = False
     """spell numbers digit by digit"""
     symbols: tuple[str, ...] = ()
@@ -61,8 +62,8 @@ class SubwordsConfig(Settings):
         """Values that cannot be meant."""
         if self.size < 270:
             yield f"subwords.size = {self.size} is too small; the 256 bytes and a few letters need 270"
-        if not 0.9 <= self.coverage <= 1.0:
-            yield f"subwords.coverage = {self.coverage} is not between 0.9 and 1"
+        if not LEAST_COVERAGE <= self.coverage <= 1.0:
+            yield f"subwords.coverage = {self.coverage} is not between {LEAST_COVERAGE} and 1"
         if self.extend < 0:
             yield f"subwords.extend = {self.extend} is negative"
         if self.extend and self.reuse is None:
@@ -101,7 +102,9 @@ def learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
         if high := re.search(r"size too high .* value <= (\d+)", reason):
             wrong = f"is more than this corpus can give; use --subwords {high[1]} or fewer"
         elif low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
-            wrong = f"cannot hold the corpus's characters; use --subwords {low[1]} or more, or less --subwords.coverage"
+            wrong = f"cannot hold the corpus's characters; use --subwords {low[1]} or more"
+            if config.coverage > LEAST_COVERAGE:
+                wrong += f", or less --subwords.coverage ({LEAST_COVERAGE} at least)"
         else:
             raise DataError(f"SentencePiece could not learn subwords: {reason}") from error
         raise ConfigError(f"subwords.size = {config.size} {wrong}") from error
@@ -259,7 +262,8 @@ class Subwords:
     def find_tag(self, text: str) -> str:
         """The tag that a text begins with and that this model knows as one subword, such as >>de<<; or nothing."""
         found = _TAG.match(text)
-        known = found and self.processor.piece_to_id(SPACE + found[1]) != UNKNOWN
+        # Marian has the space before a tag in it; a symbol that was learned here (subwords.symbols) has none.
+        known = found and any(self.processor.piece_to_id(mark + found[1]) != UNKNOWN for mark in (SPACE, ""))
         return found[1] if found and known else ""
 
     def numbers_like(self, other: "Subwords") -> bool:

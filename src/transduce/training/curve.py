@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transduce.disk import move, write_synced
+from transduce.disk import replace_file
 from transduce.training.metrics import DevMetrics, TrainMetrics
 
 MOST_POINTS = 400
@@ -137,9 +137,7 @@ def write_curve(
 </body>
 </html>
 """
-    new = path.with_name(path.name + ".new")
-    write_synced(new, page.encode("utf-8", "replace"))  # a file's name in the title need not be Unicode
-    move(new, path)
+    replace_file(path, page.encode("utf-8", "replace"))  # a file's name in the title need not be Unicode
 
 
 def _train_line(train: list[TrainMetrics], field: str) -> _Line:

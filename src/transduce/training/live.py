@@ -37,9 +37,16 @@ class Live(Protocol):
 
 
 @contextmanager
-def show_training(total_steps: int, first_step: int, limit_seconds: float | None) -> Iterator[Live]:
-    """Show a training on standard error until the block ends; it ends at the last step or at a limit of its seconds."""
-    goal = _Goal(total_steps, limit_seconds)
+def show_training(
+    total_steps: int,
+    first_step: int,
+    limit_seconds: float | None,
+    *,
+    epochs: int | None = None,
+    tokens: int | None = None,
+) -> Iterator[Live]:
+    """Show a training on standard error until the block ends; it ends at the last step or at the first other limit."""
+    goal = _Goal(total_steps, limit_seconds, epochs, tokens)
     if sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         with _Terminal(goal, first_step) as terminal:
             yield terminal
@@ -48,15 +55,21 @@ def show_training(total_steps: int, first_step: int, limit_seconds: float | None
 
 
 class _Goal:
-    def __init__(self, steps: int, limit: float | None):
-        self.steps, self.limit = steps, limit
+    def __init__(self, steps: int, seconds: float | None, epochs: int | None, tokens: int | None):
+        self.steps, self.seconds, self.epochs, self.tokens = steps, seconds, epochs, tokens
 
-    def share(self, step: int, seconds: float) -> tuple[float, str]:
-        """How much is done, and that in words: of the steps, or of the time where that will be over first."""
+    def share(self, step: int, seconds: float = 0, epoch: float = 0, tokens: int = 0) -> tuple[float, str]:
+        """How much is done, and that in words: of the steps, or of what will be over before them."""
         of_steps = step / max(1, self.steps)
-        if self.limit and seconds / self.limit > of_steps:
-            return seconds / self.limit, f"{step:,}, {seconds / self.limit:.0%} of {format_seconds(self.limit)}"
-        return of_steps, f"{step:,}/{self.steps:,} {of_steps:.0%}"
+        first = of_steps, f"{step:,}/{self.steps:,} {of_steps:.0%}"
+        for done, limit, unit in (
+            (seconds, self.seconds, format_seconds(self.seconds or 0)),
+            (epoch, self.epochs, "the epoch" if self.epochs == 1 else f"{self.epochs} epochs"),
+            (tokens, self.tokens, f"{format_count(self.tokens or 0)} tokens"),
+        ):
+            if limit and done / limit > first[0]:
+                first = done / limit, f"{step:,}, {done / limit:.0%} of {unit}"
+        return first
 
 
 class _Log:
@@ -70,7 +83,7 @@ class _Log:
         if now < self.next:
             return
         self.next = now + LOG_SECONDS
-        _, position = self.goal.share(metrics.step, metrics.seconds)
+        _, position = self.goal.share(metrics.step, metrics.seconds, metrics.epoch, metrics.tokens)
         fields = _describe(metrics, left)
         order = ("loss", "perplexity", "rate", "norm", "speed", "peak", "padding", "skipped", "left")
         self.say(f"step {position}: {', '.join(fields[name] for name in order if name in fields)}")
@@ -117,7 +130,7 @@ class _Terminal:
 
     def train(self, metrics: TrainMetrics, left: float) -> None:
         """Move the bar and draw the line again, not more often than an eye can follow."""
-        self.share, self.position = self.goal.share(metrics.step, metrics.seconds)
+        self.share, self.position = self.goal.share(metrics.step, metrics.seconds, metrics.epoch, metrics.tokens)
         self.fields = _describe(metrics, left, unit="/s")
         if (now := time.monotonic()) >= self.next:
             self.next = now + REDRAW_SECONDS

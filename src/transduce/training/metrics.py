@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from transduce.disk import move, write_synced
+from transduce.disk import replace_file
 from transduce.errors import DataError
 from transduce.strict import to_dict
 
@@ -138,9 +138,7 @@ class MetricsFile:
         kept: list[bytes] = []
         if after and path.exists():
             kept = [line for line in path.read_bytes().splitlines() if _step(line) <= after]
-        new = path.with_name(path.name + ".new")
-        write_synced(new, b"".join(line + b"\n" for line in kept))
-        move(new, path)
+        replace_file(path, b"".join(line + b"\n" for line in kept))
         self.journal = Journal(path)
 
     def write(self, metrics: TrainMetrics | DevMetrics) -> None:

@@ -37,6 +37,7 @@ from transduce.training.metrics import BEST_BY, DevMetrics, MetricsFile, TrainMe
 from transduce.training.optimiser import MovingAverage, Optimiser, freeze
 from transduce.training.resume import refuse_differences
 from transduce.training.stopping import Limits
+from transduce.training.validate import check_room
 from transduce.training.warm import Start, remembered
 
 FOR_PLACES = 200  # dev pairs among which some are taken to find out which heads show where words come from
@@ -208,10 +209,11 @@ def _set_up(
     with processes.together():
         torch.manual_seed(training.seed)
         model = Transformer(config.model)
-        notes: list[str] = []
+        notes = check_room(data, config)
         origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
         if request.start and checkpoint is None:
-            origin, notes = request.start.begin(model, data)
+            origin, of_start = request.start.begin(model, data)
+            notes += of_start
         model.to(processes.device)
         frozen = freeze(model, training.freeze)
         if frozen:
@@ -251,7 +253,8 @@ def _set_up(
                     "--batch.target-tokens 4096, with half the rate"
                 )
             until = None if request.seconds is None else state.seconds + request.seconds
-            live = stack.enter_context(show_training(training.steps, state.step, until))
+            others = {"epochs": training.epochs, "tokens": training.tokens}
+            live = stack.enter_context(show_training(training.steps, state.step, until, **others))
             if "dev" not in data.splits or data.dev.pairs == 0:
                 notes.append(
                     "the data set has no dev set: checkpoints are not validated; prepare with --dev-split 2000"

@@ -1,6 +1,6 @@
 """Validation: the loss on the dev set, smoothed and plain, and the BLEU of greedy translations, or the F1 of trees."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from transduce.config import BatchConfig, Config
-from transduce.decoding.brackets import find_brackets, trees_of
+from transduce.decoding.brackets import Brackets, find_brackets, trees_of
 from transduce.decoding.engine import Engine, TorchEngine
-from transduce.decoding.search import Task, greedy_all
+from transduce.decoding.search import Task, greedy_all, most_tokens
+from transduce.errors import ConfigError
 from transduce.kernels.products import compute_dtype
 from transduce.model.device import has_kernels
 from transduce.model.transformer import Transformer
@@ -22,6 +23,7 @@ from transduce.text.trees import Tree, from_sequence
 from transduce.training.loss import Objective
 
 LOGITS = 1 << 27  # logits that may be in memory at once
+EXTRA_TOKENS = 300  # section 6.3: trees may have so many more tokens than their sentences
 
 
 @dataclass(frozen=True)
@@ -83,17 +85,11 @@ class Validator:
 
     def _f1(self, model: Transformer, split: str, scores: DevScores) -> DevScores:
         """The labelled F1 of the greedy trees; where tags are not in the data set, words tell what is punctuation."""
-        data, held = self.data, self.data.splits[split]
-        pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
-        brackets = find_brackets(tuple(pieces))
-        gold: list[Tree] = []
-        tasks: list[Task] = []
-        for pair, tree in trees_of(data, split, self.config.training.bleu_sentences):
-            gold.append(tree)
-            tasks.append(Task(held.tokens("source", pair), words=brackets.find_words(tree.words())))
+        pieces, brackets = _pieces(self.data)
+        measured = list(_tasks(self.data, split, self.config))
         counts = [
             count_brackets(from_sequence([brackets.symbols[token] for token in found], tree.words()), tree)
-            for found, tree in zip(self._search(model, tasks, pieces), gold)
+            for found, (_, tree, _) in zip(self._search(model, [task for task, _, _ in measured], pieces), measured)
         ]
         return replace(scores, f1=Parseval().compute("f1", np.sum(counts, axis=0).tolist()) if counts else 0.0)
 
@@ -118,6 +114,48 @@ class Validator:
         for own, weight in zip(self._own.parameters(), model.parameters(), strict=True):
             own.copy_(weight)
         return self._engine
+
+
+def check_room(data: DataSet, config: Config) -> list[str]:
+    """Refuse a search without room for the words of a dev set's tree, which would end the run at its first validation;
+    returns what is to be known of trees that are longer than what may be said."""
+    if not config.training.bleu_sentences or data.manifest["config"].get("task") != "parsing":
+        return []
+    notes: list[str] = []
+    to_a_word = _pieces(data)[1].to_a_word
+    for split in (name for name in ("dev", *data.watched) if name in data.splits):
+        cut, more = 0, EXTRA_TOKENS
+        measured = list(_tasks(data, split, config))
+        for task, _, tokens in measured:
+            cut += tokens > most_tokens(task, config.search, config.model)
+            more = max(more, tokens - len(task.source))
+        remedy = f"use --search.extra-tokens {more}"
+        if config.search.max_tokens is not None:
+            remedy += " and --search.max-tokens off"
+        for task, tree, _ in measured:
+            room, words = most_tokens(task, config.search, config.model), to_a_word * len(tree.words())
+            if words >= room:
+                raise ConfigError(
+                    f"{data.folder}: of a tree of {split} the words alone are {words:,} tokens, and the search may say "
+                    f"{room:,} with the end; {remedy}"
+                )
+        if cut:
+            notes.append(f"{split}: {cut:,} of {len(measured):,} trees are longer than the search may say; {remedy}")
+    return notes
+
+
+def _tasks(data: DataSet, split: str, config: Config) -> Iterator[tuple[Task, Tree, int]]:
+    """The sentences of a dev set that are parsed, their trees, and the tokens of these with the end."""
+    held, brackets = data.splits[split], _pieces(data)[1]
+    for pair, tree in trees_of(data, split, config.training.bleu_sentences):
+        task = Task(held.tokens("source", pair), words=brackets.find_words(tree.words()))
+        yield task, tree, len(held.tokens("target", pair))
+
+
+def _pieces(data: DataSet) -> tuple[list[str], Brackets]:
+    """What a parser says, and which of it are brackets."""
+    pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
+    return pieces, find_brackets(tuple(pieces))
 
 
 def _whole_batches(split: Split, config: BatchConfig) -> BatchConfig:
