@@ -114,12 +114,12 @@ def test_regions_may_be_the_difference(tmp_path: Path):
 
 def test_a_language_is_not_a_prefix_of_another(tmp_path: Path):
     text = memory(unit(fil="oo", de="ja"), unit(fi="kyllä", de="ja"))
-    assert read(tmp_path, text, ("fi", "de")) == [(4, "kyllä", "ja")]
+    assert read(tmp_path, text, ("fi", "de")) == [(3, "", "ja"), (4, "kyllä", "ja")]
 
 
-def test_units_without_a_language_are_passed_over(tmp_path: Path):
-    text = memory(unit(en="one", de="eins"), unit(en="two"), unit(fr="deux", de="zwei"), unit(en="three", de="drei"))
-    assert read(tmp_path, text) == [(3, "one", "eins"), (6, "three", "drei")]
+def test_what_a_unit_lacks_is_empty_and_units_of_other_languages_are_passed_over(tmp_path: Path):
+    units = unit(en="one", de="eins"), unit(en="two", ger="zwei"), unit(fr="deux"), unit(fr="trois", de="drei")
+    assert read(tmp_path, memory(*units)) == [(3, "one", "eins"), (4, "two", ""), (6, "", "drei")]
 
 
 @pytest.mark.parametrize(

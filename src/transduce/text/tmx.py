@@ -1,4 +1,7 @@
-"""Streams translation memories (TMX 1.1 to 1.4): one pair for each translation unit that has both languages."""
+"""Streams translation memories (TMX 1.1 to 1.4): one pair for each translation unit that has one of two languages.
+
+Of one that has no other, that side is empty: cleaning drops it and says so.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +33,7 @@ class _Reader:
         self.path = path
         self.wanted = languages
         self.units: list[Unit] = []
+        self.paired = False  # whether one had both languages
         self.found: dict[str, None] = {}  # every language met, in order
         self.segments: dict[str, str] = {}
         self.language = ""
@@ -84,9 +88,10 @@ class _Reader:
             first, second = self.segments
             main, other = first.split("-")[0], second.split("-")[0]
             self.wanted = (first, second) if main == other else (main, other)
-        pair = [self.find(language) for language in self.wanted]
-        if pair[0] is not None and pair[1] is not None:
-            self.units.append(Unit(pair[0], pair[1], self.line))
+        source, target = (self.find(language) for language in self.wanted)
+        if source is not None or target is not None:
+            self.units.append(Unit(source or "", target or "", self.line))
+            self.paired = self.paired or None not in (source, target)
 
     def find(self, language: str) -> str | None:
         """The segment in a language: `en` finds `en`, then `en-US`."""
@@ -106,7 +111,6 @@ def read_units(
 ) -> Iterator[Unit]:
     """Yield the units of a TMX file without holding more than a chunk of it."""
     reader = _Reader(path, languages)
-    empty = True
     while True:
         try:
             chunk = stream.read(CHUNK)
@@ -119,11 +123,10 @@ def read_units(
             line = reader.parser.CurrentLineNumber
             raise DataError(f"{path}: damaged, or not what its name says, near line {line:,} ({error})") from error
         yield from reader.units
-        empty = empty and not reader.units
         reader.units.clear()
         if not chunk:
             break
-    if empty:
+    if not reader.paired:
         wanted = " and ".join(languages) if languages else "two languages"
         raise DataError(
             f"{path}: holds no translation unit with {wanted} (found: {', '.join(reader.found) or 'none'}; "
