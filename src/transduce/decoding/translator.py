@@ -12,7 +12,7 @@ import numpy as np
 
 from transduce.config import SearchConfig
 from transduce.decoding.alignment import Links, Place, align_words, attention_shares, match_unknown, read_places
-from transduce.decoding.beams import Hypothesis
+from transduce.decoding.beams import Hypothesis, Record
 from transduce.decoding.characters import is_byte, is_text
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
@@ -196,11 +196,7 @@ class Translator:
         several = config.n_best > 1 and not config.sample
         # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
         wider = replace(config, n_best=config.beam) if several else config
-        found: list[list[Hypothesis]] = [[]] * len(wanted)
-        for count, (number, hypotheses) in enumerate(search(self.engine, wanted, wider, self.pieces), 1):
-            found[number] = hypotheses
-            done(count, len(wanted))
-        wanted = self._mend_characters(texts, wanted, found, wider)
+        wanted, found = self.find(texts, wanted, wider, done=done)
         if several:
             found = [self._different(hypotheses)[: config.n_best] for hypotheses in found]
         numbers = [number for number, own in enumerate(mentions) if own for _ in found[number]]
@@ -238,18 +234,36 @@ class Translator:
             found.append(one._replace(term=term))
         return found
 
-    def _mend_characters(
-        self, texts: Sequence[str], tasks: Sequence[Task], found: list[list[Hypothesis]], config: SearchConfig
-    ) -> list[Task]:
-        """Search again for the few that have halves of characters, under a rule that would slow down all others."""
-        tasks = list(tasks)
-        if broken := [number for number, some in enumerate(found) if any(map(self._is_broken, some))]:
-            for number in broken:
-                tasks[number] = replace(tasks[number], spelled=frozenset(self._normal(texts[number])))
-            again = search(self.engine, [tasks[number] for number in broken], config, self.pieces)
-            for place, hypotheses in again:
-                found[broken[place]] = hypotheses
-        return tasks
+    def find(
+        self,
+        texts: Sequence[str],
+        tasks: Sequence[Task],
+        config: SearchConfig,
+        *,
+        done: Callable[[int, int], None] = lambda found, wanted: None,
+        records: dict[int, Record] | None = None,
+    ) -> tuple[list[Task], list[list[Hypothesis]]]:
+        """Search for sentences; returns what was searched for in the end, and the translations.
+
+        The few that have halves of characters are searched for again, under a rule that would slow down all others.
+        """
+        tasks, found = list(tasks), [list[Hypothesis]()] * len(tasks)
+
+        def run(numbers: Sequence[int], done: Callable[[int, int], None]) -> None:
+            own: dict[int, Record] | None = None if records is None else {}
+            some = search(self.engine, [tasks[number] for number in numbers], config, self.pieces, own)
+            for count, (place, hypotheses) in enumerate(some, 1):
+                found[numbers[place]] = hypotheses
+                done(count, len(numbers))
+            if own and records is not None:
+                records.update({numbers[place]: record for place, record in own.items()})
+
+        run(range(len(tasks)), done)
+        broken = [number for number, some in enumerate(found) if any(map(self._is_broken, some))]
+        for number in broken:
+            tasks[number] = replace(tasks[number], spelled=frozenset(self._normal(texts[number])))
+        run(broken, lambda found, wanted: None)
+        return tasks, found
 
     def _is_broken(self, hypothesis: Hypothesis) -> bool:
         """Whether it has bytes that are no characters."""

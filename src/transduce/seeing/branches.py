@@ -6,7 +6,6 @@ import numpy as np
 
 from transduce.config import SearchConfig
 from transduce.decoding.options import Request
-from transduce.decoding.search import search
 from transduce.decoding.translation import Alternative
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
@@ -36,9 +35,8 @@ def find_branches(translator: Translator, request: Request, config: SearchConfig
         if token not in (PAD, UNKNOWN, BEGIN, END) and _begins_word(request.prefix, target.pieces([token])[0])
     ][:many]
     tasks = [replace(task, prefix=[*prefix, token]) for token in following]
-    config = replace(config, n_best=1)
-    found = [hypotheses[0] for _, hypotheses in search(translator.engine, tasks, config, translator.pieces)]
-    ranked = sorted(found, key=lambda hypothesis: -hypothesis.score)
+    _, found = translator.find([request.text] * len(tasks), tasks, replace(config, n_best=1))
+    ranked = sorted((best for best, *_ in found), key=lambda hypothesis: -hypothesis.score)
     alternatives = {
         target.decode(hypothesis.tokens): Alternative.read(hypothesis, target)
         for hypothesis in reversed(ranked)  # of equal texts the best stays

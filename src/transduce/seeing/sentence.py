@@ -14,7 +14,6 @@ from transduce.config import SearchConfig
 from transduce.decoding.alignment import Links, number_words
 from transduce.decoding.beams import Record
 from transduce.decoding.options import Request
-from transduce.decoding.search import search
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.seeing.attention import Attention, look
@@ -150,7 +149,7 @@ def see(
     record: Record | None = None
     if target is None:
         records: dict[int, Record] = {}
-        ((_, (best, *_)),) = search(translator.engine, [task], config, translator.pieces, records)
+        _, ((best, *_),) = translator.find([request.text], [task], config, records=records)
         record = records[0]
         tokens, complete = np.append(best.tokens, END).astype(np.int32), best.ended
     else:
