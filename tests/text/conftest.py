@@ -1,4 +1,4 @@
-"""Data sets made in memory for the tests of batches."""
+"""Data sets of random tokens for the tests of batches."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ MakeData = Callable[..., DataSet]
 
 @pytest.fixture
 def make_data(tmp_path_factory: pytest.TempPathFactory) -> MakeData:
-    """Writes real shards of random tokens with given lengths; pair i's tokens begin with i in base 1000."""
+    """Write real shards of random tokens with given lengths; pair i's tokens begin with i in base 1000."""
 
     def make(source: list[int], target: list[int], weights: list[tuple[int, int, float]] | None = None) -> DataSet:
         folder: Path = tmp_path_factory.mktemp("data")

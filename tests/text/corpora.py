@@ -1,4 +1,4 @@
-"""Small corpora for the tests of `prepare`, and what became of them."""
+"""Small corpora for the tests of `prepare`, and how to read the results."""
 
 import bz2
 import gzip
@@ -37,7 +37,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def write(path: Path, lines: list[str]) -> str:
-    """Write lines to a file, compressed as its name says; returns the path for the command line."""
+    """Write lines to a file, compressed as its name says; return its path for the command line."""
     text = "".join(line + "\n" for line in lines).encode()
     path.write_bytes(COMPRESS.get(path.suffix, bytes)(text))
     return str(path)
@@ -56,7 +56,7 @@ def small_corpus(folder: Path) -> list[str]:
 
 
 def texts(out: Path, split: str = "train") -> Pairs:
-    """All pairs of a split, decoded from what is on disk."""
+    """Return all pairs of a split, decoded from disk."""
     data = DataSet.open(out)
     sides: list[list[str]] = []
     for side in shards.SIDES:
@@ -66,7 +66,7 @@ def texts(out: Path, split: str = "train") -> Pairs:
 
 
 def snapshot(folder: Path) -> dict[str, bytes] | None:
-    """Every file of a folder with its bytes, but for the lock; nothing where there is no folder."""
+    """Return every file of a folder with its bytes, but for the lock; None if there is no folder."""
     if not folder.exists():
         return None
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != disk.LOCK)
@@ -74,16 +74,16 @@ def snapshot(folder: Path) -> dict[str, bytes] | None:
 
 
 def prepare_at(out: Path, *flags: str) -> DataSet:
-    """Run `transduce prepare`, which must succeed; in this process, unless told otherwise."""
+    """Run `transduce prepare`, which must succeed; in this process, unless the flags say otherwise."""
     assert main(["prepare", str(out), "--workers", "1", *flags]) == 0
     return DataSet.open(out)
 
 
 def by_flag(flags: list[str]) -> Flags:
-    """Flags and their values, to be changed."""
+    """Return flags with their values, for changes."""
     return {flag: [value] for flag, value in zip(flags[::2], flags[1::2], strict=True)}
 
 
 def flatten(flags: Flags) -> list[str]:
-    """The command line again."""
+    """Return the command line again."""
     return [word for flag, values in flags.items() for word in (flag, *values)]

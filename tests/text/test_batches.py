@@ -38,7 +38,7 @@ def whole_epoch(batches: Batches, epoch: int) -> list[Batch]:
 
 
 def read_back(batch: Batch, side: Side) -> list[list[int]]:
-    """The sentences that a batch's row and offsets say it holds."""
+    """Return the sentences in a batch, by its row and offsets."""
     row = getattr(batch, side).tolist()
     offsets = getattr(batch, f"{side}_offsets").tolist()
     return [row[first:end] for first, end in pairwise(offsets)]
@@ -55,7 +55,7 @@ def test_every_pair_is_in_exactly_one_batch_of_an_epoch(
 
 
 def shapes(batch: Batch) -> tuple[int, int, int]:
-    """How many tokens and sentences a batch has room for; all its tensors agree on that."""
+    """Return how many tokens and sentences a batch has room for; all its tensors must agree."""
     assert len(batch.target_input) == len(batch.target)
     assert len(batch.source_offsets) == len(batch.target_offsets)
     return len(batch.source), len(batch.target), len(batch.source_offsets) - 1
@@ -131,7 +131,7 @@ def test_shares_split_the_same_batch(
 ) -> None:
     data = make_data([s for s, _ in lengths], [t for _, t in lengths])
     if shares > config.parts:
-        with pytest.raises(ConfigError, match=f"raise batch.parts to {shares}"):
+        with pytest.raises(ConfigError, match=f"batch.parts = .* is too few .* raise it to {shares}"):
             Batches(data, config, shares=shares)
         return
     one, several = Batches(data, config), Batches(data, config, shares=shares)
@@ -174,7 +174,7 @@ def test_pieces_are_the_same_sentences_without_padding(
 def test_pieces_have_about_equally_many_tokens(
     make_data: MakeData, lengths: list[tuple[int, int]], config: BatchConfig, pieces: int
 ) -> None:
-    """None has more than its share and one pair; and more pieces than tokens are as many as there are pairs."""
+    """None has more than its share plus one pair; with as many pieces as tokens, each pair is a piece."""
     data = make_data([s for s, _ in lengths], [t for _, t in lengths])
     for batch in whole_epoch(Batches(data, config), 0):
         total = batch.source_tokens + batch.target_tokens

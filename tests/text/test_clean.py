@@ -1,4 +1,4 @@
-"""Each rule drops what it says and spares what is like it, in several scripts; what is fast equals what is plain."""
+"""Each rule drops what it says and spares what is similar, in several scripts; fast paths equal plain ones."""
 
 import re
 import unicodedata
@@ -45,7 +45,7 @@ def clean(
     held_out: HeldOut = NOTHING,
     all_dropped: bool = False,
 ) -> Cleaned:
-    """Clean the pairs of two aligned files, of which they are the first lines."""
+    """Clean pairs, given as the first lines of two aligned files."""
     lines = [[side.encode() if isinstance(side, str) else side for side in pair] for pair in pairs]
     source, target = (b"".join(line[side] + b"\n" for line in lines) for side in (0, 1))
     block = Block(0, 1, len(lines), (source, target), 0)
@@ -53,7 +53,7 @@ def clean(
 
 
 def verdict(source: str, target: str, config: CleanConfig = CleanConfig()) -> str | None:  # noqa: B008
-    """The rule that drops a pair, or nothing."""
+    """Return the rule that drops a pair, or None."""
     cleaned = clean([(source, target)], config)
     assert len(cleaned.rows) + cleaned.dropped.total() == 1
     return next(iter(cleaned.dropped), None)
@@ -355,7 +355,7 @@ def test_nothing_held_out_leaks_nothing():
         ("\u0915\u094d\u200d\u0937", "\u0915\u094d\u200d\u0937", []),  # joiners are spelling
         ("👩\u200d👩\u200d👧", "👩\u200d👩\u200d👧", []),
         ("bell\x07 and \x1b[1mbold", "bell and [1mbold", ["control"]),
-        ("don\x92t say \x93no\x94", "don’t say “no”", ["control"]),  # Windows-1252 in Latin-1's clothes
+        ("don\x92t say \x93no\x94", "don’t say “no”", ["control"]),  # Windows-1252 read as Latin-1
         ("a\x85b", "a b", ["control"]),
         ("a\tb\x0cc\u2028d", "a b c d", ["control", "spaces"]),
         ("  two  spaces\u3000wide ", "two spaces wide", ["spaces"]),
@@ -439,7 +439,7 @@ def test_references_within_references_end():
 
 
 def plain_side(text: str) -> tuple[str, int]:
-    """By definition: letters, marks and numbers in lower case, and how many of these are no numbers."""
+    """Return letters, marks and numbers in lower case, and how many of these are not numbers, by the definition."""
     key = [character for character in text.lower() if unicodedata.category(character)[0] in "LMN"]
     return "".join(key) or text, sum(unicodedata.category(character)[0] != "N" for character in key)
 
@@ -456,7 +456,7 @@ def test_a_side_is_measured_by_definition(text: str):
 
 @forall(st.text(st.characters(max_codepoint=255)))
 def test_lines_in_latin1_are_measured_like_others(text: str):
-    """A curly quote takes the line off the fast path and is itself neither letter nor number."""
+    """A curly quote takes the line off the fast path, and is itself neither letter nor number."""
     fast, general = make_side(text), make_side(text + "’")
     assert (fast.letters, fast.script) == (general.letters, general.script)
     if fast.key != text:
@@ -537,7 +537,7 @@ SENTENCES = st.lists(st.sampled_from("a an ana Banana banana, ÄPFEL äpfel die 
 
 
 def plain_is_copied(source: Side, target: Side, share: Fraction) -> bool:
-    """By definition: equal keys, or more than a share of five or more words found in the other side."""
+    """Whether keys are equal, or more than a share of five or more words are on the other side: the definition."""
     found = [word in target.text.lower().split() for word in source.text.lower().split()]
     return source.key == target.key or (len(found) >= 5 and Fraction(sum(found), len(found)) > share)
 

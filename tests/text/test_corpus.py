@@ -60,7 +60,7 @@ PAIRS = [
 
 
 def read(given: Input) -> tuple[list[tuple[int, str, str]], list[Problem]]:
-    """All pairs of an input with their line numbers, and all problems."""
+    """Return all pairs of an input with their line numbers, and all problems."""
     pairs: list[tuple[int, str, str]] = []
     problems: list[Problem] = []
     for block in read_blocks(0, given):
@@ -76,7 +76,7 @@ def numbered(pairs: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
 
 
 def aligned(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Input:
-    """Two aligned files that hold exactly these bytes."""
+    """Write two aligned files with exactly these bytes."""
     files = folder / f"text.en{suffix}", folder / f"text.de{suffix}"
     for file, data in zip(files, (source, target)):
         file.write_bytes(data)
@@ -84,14 +84,14 @@ def aligned(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Inp
 
 
 def one_file(folder: Path, name: str, data: bytes | str, **settings: object) -> Input:
-    """One file of pairs, its format told by its name."""
+    """Write one file of pairs, whose name tells its format."""
     file = folder / name
     file.write_bytes(data.encode() if isinstance(data, str) else data)
     return Input(files=(file,), format=find_format(file), **settings)  # pyright: ignore[reportArgumentType]
 
 
 def write_as(format: Format, pairs: list[tuple[str, str]]) -> tuple[bytes, ...]:
-    """The files' contents that hold some pairs in a format."""
+    """Return the contents of files that hold some pairs in a format."""
     match format:
         case "lines":
             return tuple("".join(f"{pair[side]}\n" for pair in pairs).encode() for side in (0, 1))
@@ -173,7 +173,7 @@ def test_a_changed_byte_is_named_or_changes_nothing(tmp_path: Path, suffix: str)
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_file_that_is_not_what_its_name_says_is_named(tmp_path: Path, suffix: str):
     given = make_input(tmp_path, "lines", write_as("lines", PAIRS), suffix)
-    with pytest.raises(DataError, match=r"text\.en.*damaged, or not what its name says"):
+    with pytest.raises(DataError, match=r"text\.en.*damaged, or not in the format its name says"):
         read(given)
 
 
@@ -204,7 +204,7 @@ def test_the_format_is_told_by_the_name(name: str, format: str):
 
 @pytest.mark.parametrize("name", ["a", "a.txt", "a.gz", "a.txt.gz", "a.tsv.zip", "tsv", ".tsv"])
 def test_a_name_that_tells_no_format_is_an_error(name: str):
-    with pytest.raises(DataError, match=r"cannot tell the format.*\.tsv, \.jsonl or \.tmx"):
+    with pytest.raises(DataError, match=r"the name does not tell this file's format.*\.tsv, \.jsonl or \.tmx"):
         find_format(Path(name))
 
 
@@ -253,7 +253,7 @@ def test_odd_line_ends_inside_a_line_do_not_shift_the_lines(tmp_path: Path, odd:
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", [True, False])
 def test_windows_files_read_like_others(tmp_path: Path, format: Format, end: str, last: bool):
-    """Line ends of two bytes, a byte order mark, no line end behind the last line: as many lines, and the same text."""
+    """Line ends of two bytes, a byte order mark, no line end after the last line: as many lines, and the same text."""
     contents = (part.replace(b"\n", end.encode()) for part in write_as(format, PAIRS))
     contents = (part if last else part.removesuffix(end.encode()) for part in contents)
     pairs, problems = read(make_input(tmp_path, format, tuple(b"\xef\xbb\xbf" + part for part in contents)))
@@ -294,10 +294,10 @@ def test_every_line_that_is_not_utf8_is_named_with_its_file(tmp_path: Path):
     pairs, problems = read(given)
     assert [line for line, _, _ in pairs] == [1, 5]
     assert [str(problem) for problem in sorted(problems)] == [
-        f"{given.files[1]}:3: not UTF-8 (byte 0xE4 at place 4)",
-        f"{given.files[1]}:4: not UTF-8 (byte 0xC3 at place 1)",
-        f"{given.files[0]}:2: not UTF-8 (byte 0xFC at place 2)",
-        f"{given.files[0]}:4: not UTF-8 (byte 0xFF at place 5)",
+        f"{given.files[1]}:3: not UTF-8 (byte 0xE4 at position 4)",
+        f"{given.files[1]}:4: not UTF-8 (byte 0xC3 at position 1)",
+        f"{given.files[0]}:2: not UTF-8 (byte 0xFC at position 2)",
+        f"{given.files[0]}:4: not UTF-8 (byte 0xFF at position 5)",
     ]
 
 
@@ -431,7 +431,7 @@ def test_rows_with_too_few_columns_are_all_named(tmp_path: Path):
     assert pairs == [(1, "a", "c"), (5, "a", "c")]
     assert [(problem.line, problem.what.split(",")[0]) for problem in sorted(problems, key=lambda p: p.line)] == [
         (2, "has 2 columns"),
-        (3, "not UTF-8 (byte 0xFF at place 1)"),
+        (3, "not UTF-8 (byte 0xFF at position 1)"),
         (4, "has 1 columns"),
     ]
     assert all("--columns" in problem.what for problem in problems if "columns" in problem.what)
@@ -449,18 +449,18 @@ def test_keys_look_inside(tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("{", "not JSON (Expecting property name enclosed in double quotes at place 2)"),
-        ("source", "not JSON (Expecting value at place 1)"),
+        ("{", "not JSON (Expecting property name enclosed in double quotes at position 2)"),
+        ("source", "not JSON (Expecting value at position 1)"),
         ('{"source": "a", "target": null}', "no text under the key 'target' (its value is null; --keys"),
-        ('{"source": 3, "target": "b"}', "no text under the key 'source' (its value is of the type int; --keys"),
-        ('{"source": {"en": "a"}, "target": "b"}', "--keys says which two are used, and source.en looks inside)"),
+        ('{"source": 3, "target": "b"}', "no text under the key 'source' (its value is of type int; --keys"),
+        ('{"source": {"en": "a"}, "target": "b"}', "--keys says which two are used; source.en is a key inside it)"),
         ('{"source": "a", "Target": "b"}', "no text under the key 'target' (found: source, Target;"),
         ('{"source": {"en": "a"}, "target": "b"}', "no text under the key 'source'"),
         ('["a", "b"]', "no text under the key 'source' (found: list; --keys"),
         ("3", "(found: int;"),
         ('{"source": "a", "target": "\\ud83d"}', "not UTF-8 (half a character, \\ud83d, under the key 'target')"),
-        ('{"source": "a", "target": "b", "n": ' + "1" * 5000 + "}", "not JSON that can be read"),
-        ("[" * 100_000, "not JSON that can be read"),
+        ('{"source": "a", "target": "b", "n": ' + "1" * 5000 + "}", "unreadable JSON"),
+        ("[" * 100_000, "unreadable JSON"),
     ],
 )
 def test_a_record_that_cannot_be_used_is_named(tmp_path: Path, line: str, what: str):

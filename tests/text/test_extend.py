@@ -41,7 +41,7 @@ NOTHING: Counter[str] = Counter()
 
 
 def both(subwords: Subwords, lines: list[str], count: int, *symbols: str) -> Subwords:
-    """A vocabulary of both sides, extended."""
+    """Extend a vocabulary of both sides."""
     new = extend(dict.fromkeys(SIDES, subwords), {"source": count_words(lines), "target": NOTHING}, count, symbols)
     assert new["source"] is new["target"]
     return new["source"]
@@ -58,7 +58,7 @@ def new(old: Subwords) -> Subwords:
 
 
 def in_old_ones(tokens: list[int], new: Subwords, old: Subwords) -> list[int]:
-    """The same, with each new subword as the old ones wrote it."""
+    """Replace each new subword by the old ones that spelled it."""
     spelled = (old.encode_piece(piece) for piece in new.pieces(tokens))
     return [n for token, parts in zip(tokens, spelled) for n in ([token] if token < len(old) else parts)]
 
@@ -108,7 +108,7 @@ def test_letters_digits_and_signs_stay_apart(old: Subwords, new: Subwords):
 
 
 def test_from_single_letters_it_learns_what_sentencepiece_learns():
-    """But for merges that occur equally often, whose order is anybody's choice: the text is as short."""
+    """But for equally frequent merges, whose order is arbitrary: the text is as short."""
     lines = [line for pair in numbers.corpus("train", 1000) for line in pair]
     theirs = learn(lines, SubwordsConfig(size=600, coverage=1.0))
     model = read_pieces(theirs, "x")
@@ -130,6 +130,7 @@ def test_symbols_are_never_split(old: Subwords):
     assert len(more) == len(old) + 6
     for line in SPECIAL[:20]:
         assert more.decode(more.encode(line)) == line
+    assert both(old, SPECIAL, 5, ">>de<<").find_tag(">>de<< ab") == ">>de<<"
 
 
 def test_sides_with_subwords_of_their_own_learn_their_own():
@@ -145,7 +146,7 @@ def test_sides_with_subwords_of_their_own_learn_their_own():
 
 
 def share(kind: str) -> dict[Side, Subwords]:
-    """Two models over one vocabulary, as OPUS-MT has them: without bytes, and a piece of the source is not in it."""
+    """Return two models over one vocabulary, as OPUS-MT has: without bytes, and lacking one piece of the source."""
     models: dict[str, PieceModel] = {}
     for side, texts in TEXTS.items():
         written = io.BytesIO()

@@ -1,4 +1,4 @@
-"""More trees out of few: parts of trees and unions of neighbours, each of them a tree over words of the treebank."""
+"""More trees from few: parts of trees and unions of neighbours, each a tree over words of the treebank."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def parts_of(tree: Tree) -> list[Tree]:
 
 
 def grown(constituents: int, joined: int, seed: int = 1) -> list[tuple[int, list[Tree]]]:
-    """The trees in their order, each with its line and what was made of it."""
+    """Return each line with the trees made of it, in order."""
     found: list[tuple[int, list[Tree]]] = []
     for line, raw in grow(LINES, constituents, joined, seed):
         if not found or found[-1][0] != line:

@@ -1,4 +1,4 @@
-"""`transduce inspect`: its numbers are those a plain loop over the data finds."""
+"""`transduce inspect`: its numbers are those that a plain loop over the data finds."""
 
 import json
 import re
@@ -23,7 +23,7 @@ TRAIN = numbers.corpus("train", 700)
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of two inputs, one of them with a weight, and a character that must be spelled in bytes."""
+    """A data set of two inputs, one with a weight, and a character that must be spelled in bytes."""
     folder = tmp_path_factory.mktemp("inspect")
     for name, pairs in (
         ("a", [*TRAIN[:400], ("a rare ☃ stands there", "ein seltener ☃ steht da, ein ☃")]),
@@ -46,7 +46,7 @@ def found(out: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def sentences(out: Path, split: str, side: str) -> list[list[int]]:
-    """The tokens on disk, read without transduce."""
+    """Return the tokens on disk, read without transduce."""
     parts = out / json.loads((out / "manifest.json").read_text(encoding="utf-8"))["parts"]
     tokens, offsets = (np.load(parts / f"{split}.000.{side}.{kind}.npy").tolist() for kind in ("tokens", "offsets"))
     return [tokens[begin:end] for begin, end in pairwise(offsets)]
@@ -171,7 +171,7 @@ def test_the_report(out: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["inspect", str(out), "--report", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == DataSet.open(out).report()
     assert main(["inspect", str(out), "--report"]) == 0
-    assert capsys.readouterr().out.startswith("read 701 pairs, kept 671 (95.7%), split 30 off as dev set\n")
+    assert capsys.readouterr().out.startswith("read 701 pairs, kept 671 (95.7%), held 30 out as the dev set\n")
 
 
 def test_tokens_outside_the_vocabulary_are_an_error(out: Path, capsys: pytest.CaptureFixture[str]):
@@ -181,7 +181,7 @@ def test_tokens_outside_the_vocabulary_are_an_error(out: Path, capsys: pytest.Ca
     try:
         assert main(["inspect", str(out)]) == 1
         assert capsys.readouterr().err == (
-            f"error: {path.parent}: holds tokens that are no subwords; find the damaged file with --verify\n"
+            f"error: {path.parent}: has token ids outside the vocabulary; find the damaged file with --verify\n"
         )
     finally:
         path.write_bytes(intact)

@@ -19,7 +19,7 @@ Pairs = list[tuple[str, str]]
 
 
 def learn(pairs: Pairs) -> Languages:
-    """What is usual in a corpus."""
+    """Learn what is usual in a corpus."""
     languages = Languages.learn([source for source, _ in pairs], [target for _, target in pairs])
     assert languages
     return languages
@@ -29,12 +29,12 @@ LANGUAGES = learn(PAIRS)
 
 
 def babble(chance: random.Random) -> str:
-    """Something that is neither English nor German."""
+    """Return a text that is neither English nor German."""
     return " ".join("".join(chance.choice("kvzjxqwy") + chance.choice("aouiy") for _ in range(4)) for _ in range(6))
 
 
 def swap(pairs: Pairs, share: float) -> tuple[Pairs, np.ndarray]:
-    """The pairs, with a share of them the wrong way round, and which."""
+    """Return the pairs with a share of them the wrong way round, and which."""
     swapped = np.random.default_rng(1).random(len(pairs)) < share
     return [(b, a) if other else (a, b) for (a, b), other in zip(pairs, swapped)], swapped
 
@@ -66,7 +66,7 @@ def test_short_sides_tell_together_that_they_are_swapped() -> None:
 
 
 def test_what_stands_on_both_sides_does_not_count() -> None:
-    """As in a manual with titles and code, which stand in its translation as they are."""
+    """As in a manual with titles and code that are the same in its translation."""
     manual = [
         (f"{source} {title}", f"{target} {title}") if i % 3 == 0 else (source, target)
         for i, ((source, target), (title, _)) in enumerate(pairwise(PAIRS))
@@ -78,7 +78,7 @@ def test_what_stands_on_both_sides_does_not_count() -> None:
 
 
 def test_sides_in_one_language_are_not_swapped() -> None:
-    """As in a corpus of simpler words, or of corrections."""
+    """As in a corpus of simplifications or corrections."""
     same = [(source, other) for (source, _), (other, _) in pairwise(PAIRS)]
     assert learn(same).find_foreign(same, 5.0).mean() < 0.002
 
@@ -129,14 +129,14 @@ SAID = {
 
 
 def say(language: str, numbers: list[int]) -> str:
-    """A sentence."""
+    """Return a sentence."""
     parts = [part.split("|") for part in SAID[language]]
     who, does, where, when = (part[number % len(part)] for part, number in zip(parts, numbers, strict=True))
     return f"{who} {does} {where} {when}." if numbers[0] % 2 else f"{where}, {when}: {who} {does}?"
 
 
 def mix_in(languages: tuple[str, str], third: str, many: int = 3000) -> tuple[Pairs, np.ndarray]:
-    """Pairs among names and code, some with a target in a third language, and which."""
+    """Return pairs among names and code, some with a target in a third language, and which."""
     chance = random.Random(4)
     pairs: Pairs = []
     others: list[bool] = []
@@ -153,7 +153,7 @@ def mix_in(languages: tuple[str, str], third: str, many: int = 3000) -> tuple[Pa
     ("languages", "third"), [(("en", "fr"), "de"), (("fr", "de"), "en"), (("de", "en"), "fr")], ids=str
 )
 def test_a_third_language_is_known_by_its_words(languages: tuple[str, str], third: str) -> None:
-    """Where letters are only somewhat unusual, because those of the corpus differ much."""
+    """Where letters are only a little unusual, because those of the corpus vary a lot."""
     pairs, others = mix_in(languages, third)
     learned = learn(pairs)
     assert tuple(side.code for side in learned.sides) == languages

@@ -1,4 +1,4 @@
-"""HTML keeps its markup; what stands within a line goes with the words it stood around."""
+"""HTML keeps its markup; elements within a line go with the words they stood around."""
 
 import html
 from html.parser import HTMLParser
@@ -14,18 +14,18 @@ PIECES += ["</script>", "<", ">", "&amp;", '"', "two", "two,", " nine\n", "<pre>
 
 
 def keep(text: str) -> tuple[str, Links]:
-    """A translation that says the same."""
+    """Return the same text as a translation."""
     return text, [(place, place) for place in range(len(text.split()))]
 
 
 def turn(text: str) -> tuple[str, Links]:
-    """A translation that says all words in the other order."""
+    """Return a translation with the words in reverse order."""
     words = text.split()[::-1]
     return " ".join(words), [(len(words) - 1 - place, place) for place in range(len(words))]
 
 
 class Read(HTMLParser):
-    """What Python's own parser makes of HTML: the letters, each with the tags it is in."""
+    """HTML by Python's own parser: the letters, each with the tags around it."""
 
     def __init__(self, text: str):
         super().__init__()

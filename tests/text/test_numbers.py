@@ -1,4 +1,4 @@
-"""The built-in corpus says what a German would say, in one way only, and holds out what it says it holds out."""
+"""The built-in corpus says what a German would say, in one way only, and holds out what it says it does."""
 
 import os
 import re
@@ -188,7 +188,7 @@ def test_prices(
 
 
 def test_sentences(splits: dict[Split, list[Example]]) -> None:
-    """Which of them are drawn is chance; those that are must be right."""
+    """Chance decides which are drawn; those that are must be right."""
     drawn = {e.source: e.target for examples in splits.values() for e in examples if e.source in SENTENCES}
     assert drawn == {source: SENTENCES[source] for source in drawn}
     assert len(drawn) > 0.6 * len(SENTENCES)
@@ -298,7 +298,7 @@ def test_fewer_pairs_are_a_prefix_and_a_seed_changes_them() -> None:
 
 
 def test_every_process_draws_the_same() -> None:
-    """Not so if anything hung on the order of a set or on Python's own hashes."""
+    """It would not if anything depended on the order of a set or on Python's own hashes."""
     program = "from transduce.text.numbers import corpus; print([corpus(s, 300) for s in ('train', 'dev', 'test')])"
     expected = str([numbers.corpus(split, 300) for split in SPLITS])
     for seed in ("1", "2"):
@@ -308,7 +308,7 @@ def test_every_process_draws_the_same() -> None:
 
 
 def test_a_source_has_one_target(splits: dict[Split, list[Example]]) -> None:
-    """Over all splits and over other seeds as well."""
+    """Over all splits, and over other seeds as well."""
     pairs = {(e.source, e.target) for examples in splits.values() for e in examples}
     for seed in (2, 3):
         pairs.update(pair for split in SPLITS for pair in numbers.corpus(split, 5_000, seed))
@@ -359,7 +359,7 @@ def test_values_are_all_that_the_words_say(splits: dict[Split, list[Example]]) -
 
 
 def test_german_says_the_same_number(splits: dict[Split, list[Example]]) -> None:
-    """In the examples whose target is a number and nothing else."""
+    """In examples whose target is a number and nothing else."""
     alone = [
         e for e in splits["train"] if e.kind == "number" and e.source == numbers.english_cardinal(int(e.values[0]))
     ]
@@ -395,7 +395,7 @@ def test_every_word_can_be_learnt_from_train(splits: dict[Split, list[Example]])
 
 
 def test_mixture(splits: dict[Split, list[Example]]) -> None:
-    """Each kind has its share, in sentences and alone; numbers come in all lengths and seldom in millions."""
+    """Each kind has its share, in sentences and alone; numbers have all lengths and are seldom millions."""
     for examples in splits.values():
         kinds = Counter(e.kind for e in examples)
         assert set(kinds) == {"number", "date", "time", "price", "year"}
@@ -426,7 +426,7 @@ def test_characters(splits: dict[Split, list[Example]]) -> None:
 
 
 def test_german_grammar(splits: dict[Split, list[Example]]) -> None:
-    """A weekday's date stands between commas, a one agrees with its noun, and contested forms are kept out."""
+    """A weekday's date stands between commas, a one agrees with its noun, and contested forms are avoided."""
     for example in splits["train"]:
         target = example.target
         if re.search(r"tag,|woch,", target):

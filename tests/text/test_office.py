@@ -1,4 +1,4 @@
-"""Documents keep all that is not text; what stands within a text goes with the words it stood by."""
+"""Documents keep all that is not text; elements within a text go with the words they stood by."""
 
 import io
 import re
@@ -35,19 +35,19 @@ BOLD, ITALIC = "<w:b/>", "<w:i/>"
 
 
 def keep(text: str) -> tuple[str, Links]:
-    """A translation that says the same."""
+    """Return the same text as a translation."""
     return text, [(place, place) for place in range(len(text.split()))]
 
 
 def turn(text: str) -> tuple[str, Links]:
-    """A translation that says all words in the other order, and keeps the space around them."""
+    """Return a translation with the words in reverse order and the outer spaces kept."""
     words = text.split()[::-1]
     before, behind = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     return before + " ".join(words) + behind, [(len(words) - 1 - place, place) for place in range(len(words))]
 
 
 def shout(text: str) -> tuple[str, Links]:
-    """A translation in capitals."""
+    """Return a translation in capitals."""
     return text.upper(), keep(text)[1]
 
 
@@ -57,7 +57,7 @@ def translate(content: bytes, name: str = "a.docx", say: Say = turn) -> bytes:
 
 
 def translate_body(body: str, say: Say = turn) -> str:
-    """The paragraphs of a .docx, translated."""
+    """Return the paragraphs of a .docx, translated."""
     found = unpack(translate(make_docx(body), say=say))["word/document.xml"].decode()
     ElementTree.fromstring(found)
     before, behind = word("|").split("|")
@@ -67,7 +67,7 @@ def translate_body(body: str, say: Say = turn) -> str:
 
 
 def read_runs(body: str) -> list[tuple[str, str]]:
-    """The texts of Word's paragraphs with their style, by Python's own parser; texts of one style are joined."""
+    """Return the texts of Word's paragraphs with their style, by Python's own parser, joined where styles are equal."""
     found: list[tuple[str, str]] = []
     for element in ElementTree.fromstring(word(body)).iter():
         if not element.tag.endswith("}r"):
@@ -95,7 +95,7 @@ def test_words_keep_their_look_and_all_else_its_bytes():
 
 
 def test_runs_that_look_alike_are_one_text():
-    """Word divides texts wherever somebody came back to them or the spelling was checked."""
+    """Word divides a text wherever somebody came back to it or the spelling was checked."""
     lang = '<w:rPr><w:lang w:val="en-US"/></w:rPr>'
     body = (
         '<w:p><w:r w:rsidR="1"><w:t>the ani</w:t></w:r><w:proofErr w:type="spellStart"/>'
@@ -311,12 +311,12 @@ GOOD = make_docx(f"<w:p>{run('two nine')}</w:p>")
 
 
 def change(document: str | bytes) -> bytes:
-    """A .docx with another main file."""
+    """Return a .docx with another main file."""
     return pack({**unpack(GOOD), "word/document.xml": document})
 
 
 def lock(content: bytes) -> bytes:
-    """The archive with the mark of a password on its first file."""
+    """Return the archive with its first file marked as encrypted."""
     place = content.rindex(b"PK\x01\x02", 0, content.index(b"PK\x01\x02") + 4)
     return content[: place + 8] + struct.pack("<H", 1) + content[place + 10 :]
 
@@ -327,11 +327,11 @@ LOCKED = "<manifest:manifest><manifest:encryption-data/></manifest:manifest>"
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.docx", b"", "damaged, or no .docx document"),
-        ("a.docx", b"<html>two</html>", "damaged, or no .docx document"),
-        ("a.docx", GOOD[:-30], "damaged, or no .docx document"),
-        ("a.docx", GOOD[: len(GOOD) // 2], "damaged, or no .docx document"),
-        ("a.docx", GOOD.replace(PICTURE, PICTURE[::-1]), "damaged: word/media/image1.png has another checksum"),
+        ("a.docx", b"", "damaged, or not a .docx document"),
+        ("a.docx", b"<html>two</html>", "damaged, or not a .docx document"),
+        ("a.docx", GOOD[:-30], "damaged, or not a .docx document"),
+        ("a.docx", GOOD[: len(GOOD) // 2], "damaged, or not a .docx document"),
+        ("a.docx", GOOD.replace(PICTURE, PICTURE[::-1]), "damaged: the checksum of word/media/image1.png is wrong"),
         ("a.docx", b"\xd0\xcf\x11\xe0" + bytes(999), "is locked with a password; save it without one"),
         ("a.docx", lock(GOOD), "is locked with a password; save it without one"),
         ("a.odt", make_open("<text:p>a</text:p>", **{"META-INF/manifest_xml": LOCKED}), "is locked with a password"),
@@ -340,14 +340,14 @@ LOCKED = "<manifest:manifest><manifest:encryption-data/></manifest:manifest>"
             pack({"a.xhtml": b"\x9f", "META-INF/encryption.xml": '<CipherReference URI="a.xhtml"/>'}),
             "is locked with a password",
         ),
-        ("a.odt", GOOD, "is a .docx document by its content; give it that ending"),
-        ("a.odt", make_open("<text:p>a</text:p>", "presentation"), "is a .odp document by its content"),
-        ("a.docx", pack({"xl/workbook.xml": "<a/>"}), "is a .xlsx document by its content"),
-        ("a.docx", pack({"a.txt": "two"}), "has nothing that .docx documents have their text in"),
-        ("a.docx", change("<a>two"), "damaged: word/document.xml is no XML that can be read (no element found"),
+        ("a.odt", GOOD, "its content is that of a .docx document; rename it to .docx"),
+        ("a.odt", make_open("<text:p>a</text:p>", "presentation"), "its content is that of a .odp document"),
+        ("a.docx", pack({"xl/workbook.xml": "<a/>"}), "its content is that of a .xlsx document"),
+        ("a.docx", pack({"a.txt": "two"}), "has none of the files that hold a .docx document's text"),
+        ("a.docx", change("<a>two"), "damaged: word/document.xml is not readable XML (no element found"),
         ("a.docx", change(b"<a>\xff</a>"), "not well-formed (invalid token)"),
         ("a.docx", change('<!DOCTYPE a [<!ENTITY b "two">]><a>&b;</a>'), "it declares a document type"),
-        ("a.docx", change("<a>" * 201 + "</a>" * 201), "more than 200 elements stand in each other"),
+        ("a.docx", change("<a>" * 201 + "</a>" * 201), "more than 200 levels of nested elements"),
     ],
     ids=range(17),
 )
@@ -360,10 +360,10 @@ def test_what_is_no_document_is_named(name: str, content: bytes, reason: str):
 @pytest.mark.parametrize(
     ("module", "bound", "most", "reason"),
     [
-        (office, "MOST_FILES", 3, "too large when it is unpacked: 4 files"),
-        (office, "MOST_MORE", -10, "too large when it is unpacked"),
+        (office, "MOST_FILES", 3, "too large when unpacked: 4 files"),
+        (office, "MOST_MORE", -10, "too large when unpacked"),
         (elements, "MOST_IN_PARAGRAPH", 2, "a paragraph has more than 2 elements"),
-        (elements, "DEEPEST", 4, "more than 4 elements stand in each other"),
+        (elements, "DEEPEST", 4, "more than 4 levels of nested elements"),
     ],
 )
 def test_what_would_become_too_large_is_refused(
@@ -380,11 +380,12 @@ def test_texts_have_a_bound_of_their_own():
     assert len(many) < 10_000
     size = len(unpack(many)["word/document.xml"])
     assert Office("a.docx", many, size).texts
-    with pytest.raises(DataError, match=f"too large .*, {size:,} of them text; at most .* and {size - 1:,}; divide it"):
+    wanted = f"too large .*, {size:,} of them text; at most .* and {size - 1:,} are accepted; split it"
+    with pytest.raises(DataError, match=wanted):
         Office("a.docx", many, size - 1)
 
 
 def test_no_file_takes_more_time_than_in_proportion_to_its_length():
-    # What holds all before it once more, or is searched to its end again and again, would take hours here.
+    # Code that copies all earlier text again, or searches to the end again and again, would take hours here.
     for text in (run("a") * 50_000, run("a <!-- b -->") * 20_000, (run("a") + run("b", BOLD)) * 20_000):
         assert Office("a.docx", make_docx(f"<w:p>{text}</w:p>")).texts

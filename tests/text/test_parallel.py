@@ -19,7 +19,7 @@ from transduce.text.parallel import parallel_map, usable_cores
 
 
 class Square:
-    """A task that takes longer for some items than for others; says how often its process has made one."""
+    """A task that takes longer for some items than for others; counts its instances in the process."""
 
     made = 0
 
@@ -53,7 +53,7 @@ def be_killed() -> None:
 
 
 class Counted:
-    """Items without end that count how many were taken."""
+    """An endless iterable that counts how many items were taken."""
 
     taken = 0
 

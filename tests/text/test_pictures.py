@@ -1,4 +1,4 @@
-"""Pictures of trees: every label and word is there, in its place, and nothing is written over."""
+"""Pictures of trees: every label and word is there, in its place, and nothing is overwritten."""
 
 import re
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""`transduce prepare`: what is on disk is the clean text in its order, counted and checked, and made only once."""
+"""`transduce prepare`: the clean text is on disk in order, counted and checked, and made only once."""
 
 import gzip
 import json
@@ -150,7 +150,7 @@ def test_subwords_of_another_data_set_are_used_again(tmp_path: Path, files: list
             ]
             assert (second.subwords["source"] is second.subwords["target"]) == (joint == "--subwords.joint")
             assert set(texts(second.folder) + texts(second.folder, "dev")) == set(numbers.corpus("train", 900)[600:])
-    # Which bytes were reused is part of what the data set was made from, and not where they lay.
+    # The reused bytes are part of what the data set was made from; their path is not.
     shutil.copytree(tmp_path / "first", tmp_path / "moved")
     before = DataSet.open(tmp_path / "by-first").manifest["fingerprint"]
     assert prepare_at(tmp_path / "by-first", *again, str(tmp_path / "moved")).manifest["fingerprint"] == before
@@ -165,7 +165,7 @@ def test_subwords_that_cannot_be_reused_are_named(tmp_path: Path, files: list[st
 
     assert f"{tmp_path / 'nowhere'}: does not exist" in refuse(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    assert "holds no subwords" in refuse(tmp_path / "empty")
+    assert "contains no subwords" in refuse(tmp_path / "empty")
     (tmp_path / "empty" / "manifest.json").write_text("{}")
     assert "names no subwords" in refuse(tmp_path / "empty")
     assert "not a readable SentencePiece model" in refuse(Path(files[1]))
@@ -175,7 +175,7 @@ def test_subwords_that_cannot_be_reused_are_named(tmp_path: Path, files: list[st
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines), model_writer=file, vocab_size=100, minloglevel=2
         )
-    assert "are not 0, 1, 2 and 3; use a model that transduce prepare has learned" in refuse(foreign)
+    assert "are not 0, 1, 2 and 3; use a model learned by transduce prepare" in refuse(foreign)
     assert not (tmp_path / "out").exists()
 
 
@@ -252,7 +252,7 @@ def test_tsv_in_quotes_is_noted_and_read(tmp_path: Path, files: list[str], capsy
     rows = ["\t".join(f'"the ""{side}"""' for side in pair) for pair in TRAIN]
     flags = ["--pairs", write(tmp_path / "a.tsv", rows), *files[4:], "--clean.letters", "off"]
     prepare_at(tmp_path / "out", *flags)
-    note = f"{tmp_path}/a.tsv: has fields in double quotes, which stay in the text; to read them: --quoted"
+    note = f"{tmp_path}/a.tsv: has fields in double quotes, and the quotes stay in the text; --quoted removes them"
     assert capsys.readouterr().err.splitlines().count(note) == 1
     prepare_at(tmp_path / "out", *flags, "--quoted")
     assert note not in capsys.readouterr().err
@@ -422,10 +422,10 @@ def come_from_the_future(out: Path, folder: Path) -> None:
         (change_one_byte, [], "the input files have changed"),
         (None, ["--clean.ratio", "off", "--seed", "5"], 'clean.ratio was 2.0 and is "off" and seed was 1 and is 5'),
         (delete_a_part, [], "dev.000.target.tokens.npy: missing"),
-        (truncate_a_part, [], "train.000.source.offsets.npy: its bytes are not those that were written"),
-        (flip_a_bit, [], "train.000.target.tokens.npy: its bytes are not those that were written"),
-        (damage_the_manifest, [], "its manifest is damaged or of another version"),
-        (come_from_the_future, [], "its manifest is damaged or of another version"),
+        (truncate_a_part, [], "train.000.source.offsets.npy: does not match its checksum"),
+        (flip_a_bit, [], "train.000.target.tokens.npy: does not match its checksum"),
+        (damage_the_manifest, [], "its manifest is damaged or from another version"),
+        (come_from_the_future, [], "its manifest is damaged or from another version"),
     ],
 )
 def test_what_has_changed_is_said_and_prepared_again(

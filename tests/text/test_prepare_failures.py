@@ -1,4 +1,4 @@
-"""`transduce prepare` when something is wrong: it is named, and at no moment does a failure change what was there."""
+"""`transduce prepare` when something is wrong: it is named, and no failure ever changes what was there."""
 
 import errno
 import os
@@ -76,7 +76,7 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     ),
     "the same bytes under two names": (
         give_a_copy,
-        ["{d}/dev.en: holds the same bytes as {d}/copy.en; name each text once"],
+        ["{d}/dev.en: has the same content as {d}/copy.en; name each text once"],
     ),
     "unequal numbers of lines": (
         lambda d, f: f.update({"--source": [write(d / "long.en", ["one more", *(s for s, _ in TRAIN)])]}),
@@ -85,26 +85,26 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     "a line that is not UTF-8": (
         lambda d, f: (d / "train.de").write_bytes(b"gut\n" * 599 + b"sch\xf6n\n"),
         [
-            "{d}/train.de:600: not UTF-8 (byte 0xF6 at place 4)",
+            "{d}/train.de:600: not UTF-8 (byte 0xF6 at position 4)",
             "convert the file (iconv -f LATIN1 -t UTF-8), or drop such pairs with --clean.utf8 drop",
         ],
     ),
     "many lines that are not UTF-8": (
         lambda d, f: (d / "train.de").write_bytes(b"sch\xf6n\n" * 600),
-        ["{d}/train.de:20: not UTF-8 (byte 0xF6 at place 4)", "… and perhaps more: reading stopped here"],
+        ["{d}/train.de:20: not UTF-8 (byte 0xF6 at position 4)", "… and perhaps more; reading stopped here"],
     ),
     "a TSV file without the column": (
         lambda d, f: give_pairs(d, f, "a.tsv", ["a\tb", "c"]),
         [
             "{d}/a.tsv:2: has 1 columns, wanted at least 2 (--columns says which two are used)",
-            "mend the file, or drop such rows with --clean.format drop",
+            "fix the file, or drop such rows with --clean.format drop",
         ],
     ),
     "a format that the name does not tell": (
         lambda d, f: give_pairs(d, f, "a.txt", ["a\tb"]),
-        ["{d}/a.txt: cannot tell the format of this file of pairs by its name; name it .tsv, .jsonl or .tmx"],
+        ["{d}/a.txt: the name does not tell this file's format; rename it to .tsv, .jsonl or .tmx"],
     ),
-    "a damaged archive": (give_a_false_archive, ["{d}/train.gz: damaged, or not what its name says"]),
+    "a damaged archive": (give_a_false_archive, ["{d}/train.gz: damaged, or not in the format its name says"]),
     "no training text": (
         lambda d, f: (f.pop("--source"), f.pop("--target")),
         ["no training text is given; use --source and --target, --pairs, or --builtin numbers"],
@@ -138,7 +138,7 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     ),
     "a dev split that takes all": (
         lambda d, f: split_off(f, 600),
-        ["dev_split = 600 takes all 600 clean pairs; take fewer"],
+        ["dev_split = 600 takes all 600 clean pairs; hold out fewer"],
     ),
     "an unknown flag": (
         lambda d, f: f.update({"--sorce": ["x"]}),
@@ -166,15 +166,15 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     ),
     "OUT holds other things": (
         lambda d, f: use_folder(d, "thesis.tex", "precious"),
-        ["{d}/out: holds other files (thesis.tex) and no data set; name a new or empty folder"],
+        ["{d}/out: holds other files (thesis.tex) but no data set; name a new or empty folder"],
     ),
     "OUT holds things that are called as ours are": (
         lambda d, f: use_folder(d, "parts-2/thesis.tex", "precious"),
-        ["{d}/out: holds other files (parts-2) and no data set; name a new or empty folder"],
+        ["{d}/out: holds other files (parts-2) but no data set; name a new or empty folder"],
     ),
     "OUT holds another kind of manifest": (
         lambda d, f: use_folder(d, "manifest.json", '{"name": "a web page"}'),
-        ["{d}/out: holds other files (manifest.json) and no data set; name a new or empty folder"],
+        ["{d}/out: holds other files (manifest.json) but no data set; name a new or empty folder"],
     ),
 }
 
@@ -278,7 +278,7 @@ def test_a_run_killed_at_any_moment_leaves_the_old_data_set_or_none(tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Flags of a run that needs its workers."""
+    """The flags of a run that needs its workers."""
     folder = tmp_path_factory.mktemp("long")
     flags = aligned(folder, "train", numbers.corpus("train", 3 * corpus.BLOCK_LINES + 60))
     return [*flags, "--dev-split", "50", "--subwords", "400", "--workers", "2"]
@@ -389,7 +389,7 @@ def test_two_at_once(
     seconds: Counter[int] = Counter()
 
     def learn_slowly(lines: object, config: object) -> bytes:
-        """Someone starts another run while this one learns its subwords."""
+        """Start another run while this one learns its subwords."""
         seconds[main(["prepare", str(out), *files])] += 1
         return learn(lines, config)  # pyright: ignore[reportArgumentType]
 

@@ -1,4 +1,4 @@
-"""`prepare --task parsing`: a treebank becomes a data set from which every tree comes back."""
+"""`prepare --task parsing`: a treebank becomes a data set from which every tree can be restored."""
 
 import gzip
 import json
@@ -190,7 +190,7 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path):
     bank = write(tmp_path / "bank.mrg", 3, 1)
     with pytest.raises(ConfigError, match="trees are for parsing; give --task parsing"):
         PrepareConfig(trees=(bank,))
-    with pytest.raises(ConfigError, match="reads trees, which hold their sentences"):
+    with pytest.raises(ConfigError, match="reads trees, which contain their sentences"):
         replace(PARSING, source=(bank,), target=(bank,))
     with pytest.raises(ConfigError, match=r"use --no-subwords\.joint"):
         replace(PARSING, subwords=SubwordsConfig())

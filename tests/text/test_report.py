@@ -1,4 +1,4 @@
-"""The report accounts for every pair that was read, and its examples stand where it says they stand."""
+"""The report accounts for every pair that was read, and its examples are where it says they are."""
 
 import io
 import json
@@ -27,7 +27,7 @@ Pairs = list[tuple[bytes | str, bytes | str]]
 
 
 def make_faults(word: str) -> dict[str, tuple[bytes | str, bytes | str]]:
-    """One pair for each rule to drop, of which the word makes another set; aligned files have no format to be wrong."""
+    """Return a pair for each rule to drop; another word makes another set. Aligned files cannot break the format."""
     long = " ".join([f"the good old {word} times never come back to us"] * 9)
     return {
         "utf8": (f"caf\xe9 {word}".encode("latin-1"), "das Café"),
@@ -49,7 +49,7 @@ def make_faults(word: str) -> dict[str, tuple[bytes | str, bytes | str]]:
 
 
 def make_changed(word: str) -> dict[str, tuple[bytes | str, bytes | str]]:
-    """One pair for each change."""
+    """Return one pair for each change."""
     return {
         "entities": (f"two &lt; three hundred {word}", "zwei ist weniger als dreihundert"),
         "unicode": (f"a u\u0308mlaut here {word}", "hier ein Umlaut"),
@@ -139,7 +139,7 @@ def test_examples_stand_where_they_are_said_to_stand(prepared: Prepared):
                 if name in UNREAD:  # the line as it can be shown, and what is wrong with it
                     raw = Path(file).read_bytes().split(b"\n")[int(line) - 1].decode(errors="replace")
                     assert example["source"] == " ".join(raw.split())
-                    assert example["target"].startswith(("not UTF-8 (byte 0xE9 at place 4)", "has 1 columns"))
+                    assert example["target"].startswith(("not UTF-8 (byte 0xE9 at position 4)", "has 1 columns"))
                     shown[name] += 1
                     continue
                 there = tuple(side.decode() for side in prepared.files[file][int(line) - 1])
@@ -161,7 +161,7 @@ def test_the_report_for_a_person_names_what_was_dropped(prepared: Prepared):
     show_report(prepared.report, file)
     lines = file.getvalue().splitlines()
     read, kept = (sum(entry[name] for entry in prepared.report["inputs"]) for name in ("read", "kept"))
-    assert lines[0] == f"read {read:,} pairs, kept {kept:,} ({kept / read:.1%}), split 30 off as dev set"
+    assert lines[0] == f"read {read:,} pairs, kept {kept:,} ({kept / read:.1%}), held 30 out as the dev set"
     for title in ("dropped", "changed"):
         for name, entry in prepared.report[title].items():
             assert [line for line in lines if line.split()[:1] == [title] and f" {name}: {entry['means']}" in line]
@@ -187,7 +187,7 @@ def finish(report: Report) -> dict[str, Any]:
 
 
 def block(input: int, read: int, number: int = 0, **dropped: int) -> Cleaned:
-    """A block with one example a rule."""
+    """Return a block with one example per rule."""
     examples = {rule: [Example(f"file:{number}", f"source {number}", f"target {number}")] for rule in dropped}
     return Cleaned(input, read, Counter(dropped), examples)
 
@@ -248,6 +248,6 @@ def test_examples_are_few_and_from_all_over_the_corpus():
         examples = report.examples["empty"]
         assert len(examples) == len(set(examples)) == EXAMPLES
         chosen.update(example.where for example in examples)
-    # Each of 30 is expected ten times among 300; a choice of the first or the last would leave most at zero.
+    # Each of 30 is expected ten times in 300; always choosing the first or the last would leave most at zero.
     assert len(chosen) == 30
     assert max(chosen.values()) < 30

@@ -1,4 +1,4 @@
-"""Subword regularisation: the text stays, the splits vary as the method says, and everything is reproducible."""
+"""Subword regularisation: the text stays, splits vary as the method says, and everything is reproducible."""
 
 import math
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ from transduce.text.inputs import PrepareConfig
 from transduce.text.prepare import prepare
 from transduce.text.sampling import Chance, Splitter
 from transduce.text.shards import DataSet
-from transduce.text.subwords import Subwords, SubwordsConfig
+from transduce.text.subwords import Subwords, SubwordsConfig, learn, spell_symbols
 
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
@@ -102,7 +102,7 @@ def test_batches_stay_well_filled(data: DataSet) -> None:
 
 
 def exact_dropout(splitter: Splitter, text: str) -> dict[tuple[str, ...], float]:
-    """The probability of each split under BPE-dropout, by following every choice."""
+    """Return the probability of each split under BPE-dropout, by following every choice."""
     result: dict[tuple[str, ...], float] = defaultdict(float)
 
     def follow(parts: tuple[str, ...], weight: float) -> None:
@@ -173,3 +173,11 @@ def test_a_full_table_gives_the_same_result(data: DataSet, monkeypatch: pytest.M
         assert small.batch(0, step).target.equal(whole[step])
     assert small.sampler
     assert len(small.sampler.alternatives["target"].words) < 400
+
+
+def test_tags_are_never_split() -> None:
+    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
+    subwords = Subwords(learn(lines, SubwordsConfig(size=400, symbols=(">>de<<",))))
+    splitter = Splitter(subwords, 0.99, spell_symbols([">>de<<"]))
+    (tag,) = subwords.encode(">>de<<")
+    assert all(splitter.split((tag,), Chance(seed)) == (tag,) for seed in range(20))

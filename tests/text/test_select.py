@@ -1,4 +1,4 @@
-"""Rules over the whole corpus: the first of equal pairs stays, what is usual is learned from it, dev is set apart."""
+"""Rules over the whole corpus: the first of equal pairs stays, what is usual is learned, the dev set is kept apart."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +22,7 @@ Pairs = list[tuple[str, str]]
 
 
 def rows_of(pairs: Pairs) -> np.ndarray:
-    """The rows of facts about some pairs, none of which is dropped before."""
+    """Return the rows of facts about pairs that no earlier rule drops."""
     source, target = ("".join(f"{pair[side]}\n" for pair in pairs).encode() for side in (0, 1))
     given = Input(files=(Path("a.en"), Path("a.de")), format="lines")
     rows = clean_block(Block(0, 1, len(pairs), (source, target), 0), given, Cleaner(ALL_OFF, HeldOut()), False).rows
@@ -31,7 +31,7 @@ def rows_of(pairs: Pairs) -> np.ndarray:
 
 
 def judge(pairs: Pairs, **settings: object) -> list[str]:
-    """The verdict on each pair, with only these rules on."""
+    """Return the verdict on each pair, with only these rules on."""
     config = replace(ALL_OFF, **settings)  # pyright: ignore[reportArgumentType]
     return [NAMES[code] for code in select(rows_of(pairs), config, 0, 1).verdicts.tolist()]
 
@@ -100,7 +100,7 @@ def test_lines_without_letters_are_near_duplicates_of_none():
 
 
 def corpus_of(**counts: int) -> Pairs:
-    """Pairs with so many targets of each kind."""
+    """Return pairs with so many targets of each kind."""
     samples = {
         "latin": "Dobro jutro",
         "cyrillic": "Добро јутро",

@@ -1,4 +1,4 @@
-"""The data set on disk: what was appended is read back from any place, and damage is named."""
+"""The data set on disk: what was written can be read from any place, and damage is named."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ VOCABULARY: dict[Side, int] = {"source": 1000, "target": 70_000}
 
 @st.composite
 def blocks(draw: st.DrawFn) -> list[Sentences]:
-    """Blocks of pairs as the workers give them, some of them empty."""
+    """Return blocks of pairs as workers make them, some of them empty."""
     made: list[Sentences] = []
     for pairs in draw(st.lists(st.integers(0, 5), max_size=8)):
         block: Sentences = {}
@@ -142,7 +142,7 @@ def test_verify_finds_one_flipped_bit_in_any_file(out: Path, capsys: pytest.Capt
     data = DataSet.open(out)
     capsys.readouterr()
     assert main(["inspect", str(out), "--verify"]) == 0
-    assert capsys.readouterr().err == f"{out}: all 10 files are as they were written\n"
+    assert capsys.readouterr().err == f"{out}: all 10 files match their checksums\n"
     for name in data.files():
         path = data.parts / name
         intact = path.read_bytes()
@@ -151,8 +151,8 @@ def test_verify_finds_one_flipped_bit_in_any_file(out: Path, capsys: pytest.Capt
         path.write_bytes(damaged)
         assert main(["inspect", str(out), "--verify"]) == 1
         assert capsys.readouterr().err.splitlines() == [
-            f"error: {path}: its bytes are not those that were written",
-            "error: run prepare again with the same settings to mend the data set",
+            f"error: {path}: does not match its checksum",
+            "error: run prepare again with the same settings to repair the data set",
         ]
         path.write_bytes(intact)
     (data.parts / "subwords.model").unlink()
@@ -185,7 +185,7 @@ def test_what_is_no_data_set_is_told_apart(out: Path, tmp_path: Path):
 
     remedy = "make one with: transduce prepare"
     assert error(tmp_path / "no") == f"{tmp_path}/no: does not exist; {remedy} {tmp_path}/no --source … --target …"
-    assert error(tmp_path) == f"{tmp_path}: holds no data set; {remedy} {tmp_path} --source … --target …"
+    assert error(tmp_path) == f"{tmp_path}: contains no data set; {remedy} {tmp_path} --source … --target …"
     assert error(tmp_path / "t.tsv") == f"{tmp_path}/t.tsv: is a file; name the folder of a data set"
     for text, wanted in (
         ("", "not a readable manifest"),

@@ -1,4 +1,4 @@
-"""Subtitles keep all but their words; sentences go over cues, which say what is said while they are seen."""
+"""Subtitles keep all but their words; a sentence may span cues, and each cue shows what is said in its time."""
 
 import html
 import re
@@ -17,30 +17,30 @@ Say = Callable[[str], tuple[str, Links | None]]
 
 
 def keep(text: str) -> tuple[str, Links]:
-    """A translation that says the same."""
+    """Return the same text as a translation."""
     return text, [(place, place) for place in range(len(text.split()))]
 
 
 def turn(text: str) -> tuple[str, Links]:
-    """A translation that says all words in the other order."""
+    """Return a translation with the words in reverse order."""
     words = text.split()[::-1]
     return " ".join(words), [(len(words) - 1 - place, place) for place in range(len(words))]
 
 
 def grow(text: str) -> tuple[str, Links]:
-    """A translation of twice as many words."""
+    """Return a translation with twice as many words."""
     words = text.split()
     return " ".join(f"{word}x {word}" for word in words), [(place // 2, place) for place in range(2 * len(words))]
 
 
 def translate(content: str, say: Say = keep, name: str = "a.srt") -> str:
-    """A file, translated."""
+    """Return a file, translated."""
     subtitles = Subtitles(name, content.encode())
     return subtitles.fill([say(text) for text in subtitles.texts])
 
 
 def make(*cues: str, gap: float = 0.5, web: bool = False) -> str:
-    """A file with these cues, each of which is seen for a second."""
+    """Return a file with these cues, each shown for a second."""
     parts: list[str] = []
     for number, cue in enumerate(cues):
         begin = 1 + number * (1 + gap)
@@ -51,12 +51,12 @@ def make(*cues: str, gap: float = 0.5, web: bool = False) -> str:
 
 
 def read(content: str) -> list[str]:
-    """The lines of each cue of what `make` has made."""
+    """Return the lines of each cue in a file by `make`."""
     return [part.split("\n", 2)[2].rstrip("\n") for part in re.sub(r"^WEBVTT\n\n", "", content).split("\n\n") if part]
 
 
 def texts(*cues: str, web: bool = False, gap: float = 0.5) -> list[str]:
-    """What is translated of these cues."""
+    """Return the texts to translate in these cues."""
     return Subtitles("a.vtt" if web else "a.srt", make(*cues, gap=gap, web=web).encode()).texts
 
 
@@ -104,7 +104,7 @@ TIMES = [
 
 @st.composite
 def files(draw: st.DrawFn) -> tuple[str, str]:
-    """The ending and the content of a file as people have them."""
+    """Draw the ending and the content of a file as people have them."""
     web, end = draw(st.booleans()), draw(ENDINGS)
     parts = [draw(st.sampled_from(["", "\ufeff"]))]
     if web:
@@ -194,7 +194,7 @@ def test_letters_of_subrip_are_not_escaped():
         (["I know that", ">> he is here."], ["I know that", "he is here."]),
         (["<v Anna>I know that", "<v Bob>he is here."], ["I know that", "he is here."]),
         (["<v Anna>I know that", "<v Anna>he is here."], ["I know that he is here."]),
-        # A name in capitals is one before what is not in capitals.
+        # Capitals are a name if what follows is not in capitals.
         (["CHAPTER TWO: THE END", "It is. So."], ["CHAPTER TWO: THE END", "It is. So."]),
         (["I know that", "1984", "he is here."], ["I know that", "he is here."]),
         # Within a cue.
@@ -347,27 +347,31 @@ def test_words_keep_their_tags_over_cues():
     ("name", "content", "reason"),
     [
         ("a.srt", b"two\n", "a.srt:1: no line has times such as 00:00:01,000 --> 00:00:02,500"),
-        ("a.srt", b"{0}{25}two\n", "give the file its right ending"),
+        ("a.srt", b"{0}{25}two\n", "save it as SubRip, or rename it to match its format"),
         (
             "a.srt",
             b"WEBVTT\n\n00:01.000 --> 00:02.000\ntwo\n",
-            "a.srt:1: is WebVTT by its content; give it the ending .vtt",
+            "a.srt:1: its content is WebVTT; rename it to .vtt",
         ),
         (
             "a.vtt",
             b"1\n00:00:01,000 --> 00:00:02,000\ntwo\n",
-            "a.vtt:1: a .vtt file begins with WEBVTT, and this with '1'",
+            "a.vtt:1: a .vtt file must begin with WEBVTT, but this begins with '1'",
         ),
         (
             "a.srt",
             b"1\n00:00:01,000 --> 00:00:02,000\ntwo\n\n2\n00:00:0x,000 --> 1\n",
-            "a.srt:6: '00:00:0x,000 --> 1' is",
+            "a.srt:6: cannot read '00:00:0x,000 --> 1' as times",
         ),
-        ("a.srt", b"1\n00:00:01,000 -> 00:00:02,000\ntwo\n", "a.srt:2: '00:00:01,000 -> 00:00:02,000' is not readable"),
+        (
+            "a.srt",
+            b"1\n00:00:01,000 -> 00:00:02,000\ntwo\n",
+            "a.srt:2: cannot read '00:00:01,000 -> 00:00:02,000' as times",
+        ),
         (
             "a.vtt",
             b"WEBVTT\n\n00:01.000 --> 00:02.000\nx --> y\n",
-            "a.vtt:4: 'x --> y' is not readable as times; write",
+            "a.vtt:4: cannot read 'x --> y' as times; write",
         ),
         (
             "a.srt",

@@ -1,4 +1,4 @@
-"""Subwords: exact round trip, and the table of words equal to SentencePiece on whole lines."""
+"""Subwords: exact round trip, and the table of words equals SentencePiece on whole lines."""
 
 from pathlib import Path
 from typing import Literal
@@ -123,12 +123,12 @@ def test_a_size_beyond_the_corpus_names_the_largest_possible() -> None:
 
 def test_a_size_below_the_alphabet_is_named() -> None:
     lines = ["".join(map(chr, range(0x4E00, 0x4E00 + 400)))]
-    with pytest.raises(ConfigError, match=r"size = 300 cannot hold .* use --subwords 661 or more"):
+    with pytest.raises(ConfigError, match=r"size = 300 is too small for .* use --subwords 661 or more"):
         learn(lines, SubwordsConfig(size=300, coverage=1.0))
-    with pytest.raises(ConfigError, match=r"or more, or less --subwords\.coverage \(0\.98 at least\)$"):
+    with pytest.raises(ConfigError, match=r"or more, or a lower --subwords\.coverage \(at least 0\.98\)$"):
         learn(lines, SubwordsConfig(size=300, coverage=1.0))
     with pytest.raises(
-        ConfigError, match=r"size = 300 cannot hold .* use --subwords \d+ or more$"
+        ConfigError, match=r"size = 300 is too small for .* use --subwords \d+ or more$"
     ):  # nor does less help
         learn(lines, SubwordsConfig(size=300, coverage=0.98))
     # SentencePiece takes no less; what is allowed here it learns from.
@@ -151,6 +151,15 @@ def test_ragged_indices_are_runs_one_after_the_other(lengths: list[int], starts:
     first = [starts.draw(st.integers(0, 100)) for _ in lengths]
     found = ragged_indices(np.array(first, np.int64), np.array(lengths, np.int64))
     assert found.tolist() == [start + i for start, length in zip(first, lengths) for i in range(length)]
+
+
+def test_a_tag_is_one_subword_with_its_space() -> None:
+    model = Subwords(learn(LINES, SubwordsConfig(size=500, symbols=(">>de<<", "<b>"))))
+    pieces = model.pieces(model.encode(f">>de<< {LINES[0]}"))
+    assert pieces == ["▁>>de<<", *model.pieces(model.encode(LINES[0]))]
+    assert model.decode(model.encode(f">>de<< {LINES[0]}")) == f">>de<< {LINES[0]}"
+    assert model.find_tag(">>de<< one") == ">>de<<"
+    assert model.find_tag(">>fr<< one") == model.find_tag("<b> one") == ""
 
 
 SYMBOLS = ["XX", "(", "(NP", ")NP", ")" + "LONG" * 20, ")É|ü", ",", ".", "``", "''", ":", "-LRB-", "$", "PRP$"]

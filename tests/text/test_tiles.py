@@ -1,4 +1,4 @@
-"""Tiles of a batch for attention: never more than is said beforehand."""
+"""Tiles of a batch for attention: never more than announced."""
 
 import numpy as np
 from hypothesis import given, settings

@@ -15,20 +15,20 @@ DOCTYPE = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
 
 
 def unit(**segments: str) -> str:
-    """A translation unit on one line; `en_US` is the language en-US."""
+    """Return a translation unit on one line; `en_US` is the language en-US."""
     variants = (f'<tuv xml:lang="{name.replace("_", "-")}"><seg>{text}</seg></tuv>' for name, text in segments.items())
     return f"<tu>{''.join(variants)}</tu>\n"
 
 
 def memory(*units: str, head: str = HEAD) -> str:
-    """A translation memory whose first unit stands in line 3 (with one line of head)."""
+    """Return a translation memory whose first unit is on line 3 (with one line of head)."""
     return f'{head}<tmx version="1.4"><header srclang="en"/><body>\n{"".join(units)}</body></tmx>\n'
 
 
 def read(
     folder: Path, text: str | bytes, languages: tuple[str, str] | None = None, name: str = "a.tmx"
 ) -> list[tuple[int, str, str]]:
-    """The units of a file as line, source and target, through the corpus reader."""
+    """Return the units of a file as line, source and target, through the corpus reader."""
     file = folder / name
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     given = Input(files=(file,), format="tmx", languages=languages)
@@ -142,7 +142,7 @@ def test_languages_that_are_not_there_are_named_with_those_that_are(tmp_path: Pa
     text = memory(unit(en="a", de="b"), unit(en="a", fr="c"))
     with pytest.raises(DataError, match=r"no translation unit with en and ru \(found: en, de, fr; --languages"):
         read(tmp_path, text, ("en", "ru"))
-    with pytest.raises(DataError, match=r"a\.tmx: holds no translation unit with two languages \(found: none"):
+    with pytest.raises(DataError, match=r"a\.tmx: contains no translation unit with two languages \(found: none"):
         read(tmp_path, memory())
 
 
@@ -201,7 +201,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path):
 
 def test_damage_is_named(tmp_path: Path):
     data = gzip.compress(memory(unit(en="a", de="b")).encode())
-    with pytest.raises(DataError, match=r"a\.tmx\.gz: damaged, or not what its name says, near line \d"):
+    with pytest.raises(DataError, match=r"a\.tmx\.gz: damaged, or not in the format its name says, near line \d"):
         read(tmp_path, data[:-9], name="a.tmx.gz")
 
 

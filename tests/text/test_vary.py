@@ -1,4 +1,4 @@
-"""Pairs in other forms: chosen alike by any process, changed as they say, and written behind the pairs they are of."""
+"""Pairs in other forms: the same ones in any process, changed as the settings say, written after their pairs."""
 
 import sys
 import unicodedata
@@ -86,12 +86,12 @@ def test_a_data_set_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     assert report["inputs"][0]["kept"] == len(TRAIN)
     assert sum(report["varied"].values()) == len(expected) > 100
     show_report(report, sys.stderr)
-    assert f"once more: {report['varied']['capitals']:,} capitals" in capsys.readouterr().err
+    assert f"added in another form: {report['varied']['capitals']:,} capitals" in capsys.readouterr().err
 
 
 def test_shares_that_are_none_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["prepare", str(tmp_path / "data"), *small_corpus(tmp_path), "--vary.typos", "2"]) == 1
-    assert "vary.typos = 2.0 is not a share; it goes from 0 to 1" in capsys.readouterr().err
+    assert "vary.typos = 2.0 is not a share; use a number from 0 to 1" in capsys.readouterr().err
     trees = ["--task", "parsing", "--trees", "some.mrg", "--dev-split", "1", "--vary.typos", "0.1"]
     assert main(["prepare", str(tmp_path / "data"), *trees]) == 1
-    assert "vary is for sentences in two languages" in capsys.readouterr().err
+    assert "vary is for translation" in capsys.readouterr().err

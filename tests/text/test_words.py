@@ -1,4 +1,4 @@
-"""English text into words as the Penn Treebank has them; what is all in capitals."""
+"""English text split into words as in the Penn Treebank, and text in capitals."""
 
 import pytest
 from hypothesis import given

@@ -1,7 +1,7 @@
-"""Padding-free batches (section 5.1): the order of an epoch as a pure function, and a loader that runs ahead.
+"""Padding-free batches (section 5.1): the order of an epoch as a pure function, and a loader that prepares them ahead.
 
-Legend of shapes: `source` and `target` are the fixed numbers of tokens in a batch's rows, `sentences` the fixed number
-of sentences it can hold.
+Shapes: `source` and `target` are the fixed numbers of tokens in a batch's rows, `sentences` is the fixed number of
+sentences that it can hold.
 """
 
 import queue
@@ -27,7 +27,7 @@ from transduce.text.tiles import lay_batch
 
 
 class Position(NamedTuple):
-    """A place in the endless row of batches."""
+    """A place in the endless sequence of batches."""
 
     epoch: int
     step: int
@@ -38,10 +38,11 @@ START = Position(0, 0)
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences back to back in rows of fixed length; behind the last one is padding that belongs to no sentence.
+    """Sentences back to back in rows of fixed length; the rest of a row is filler that belongs to no sentence.
 
-    Sentence i is `source[source_offsets[i]:source_offsets[i + 1]]`. The offsets' tail repeats the last one, so that the
-    sentences behind the last are empty. Targets are what the decoder must say; its input is the same, one place later.
+    Sentence i is `source[source_offsets[i]:source_offsets[i + 1]]`. The offsets repeat their last value to the end, so
+    surplus sentences are empty. `target` is what the decoder must output; `target_input` is the same, one token later,
+    with BEGIN at the start of each sentence.
     """
 
     source: Int32[Tensor, " source"]
@@ -62,13 +63,13 @@ class Batch:
         return len(self.pairs)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on a device, without waiting for the copy."""
+        """Return the batch on a device, without waiting for the copy."""
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {name: t.to(device, non_blocking=True) for name, t in tensors.items() if isinstance(t, Tensor)}
         return replace(self, **moved)
 
     def split(self, pieces: int) -> list["Batch"]:
-        """The same sentences in at most so many batches of about equally many tokens, without padding behind them."""
+        """Return the same sentences as at most `pieces` batches of about equally many tokens, without filler."""
         ends = self.source_offsets[1 : self.sentences + 1].long() + self.target_offsets[1 : self.sentences + 1]
         shares = torch.arange(1, pieces + 1) * (self.source_tokens + self.target_tokens) / pieces
         cuts = sorted({0, *(torch.searchsorted(ends, shares.ceil().long()) + 1).clamp(max=self.sentences).tolist()})
@@ -91,19 +92,19 @@ class Batch:
         )
 
     def tile(self) -> "Batch":
-        """The same batch with tiles for attention."""
+        """Return the batch with tiles for attention."""
         sides = self.source_offsets.numpy(), self.target_offsets.numpy()
         laid = lay_batch(*sides, source=len(self.source), target=len(self.target))
         return replace(self, tiles=torch.from_numpy(laid))
 
     def pin(self) -> "Batch":
-        """The same batch in memory that a GPU can copy from on its own."""
+        """Return the batch in pinned memory, which a GPU can copy from on its own."""
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: t.pin_memory() for name, t in tensors.items() if isinstance(t, Tensor)})
 
 
 class Sizes(NamedTuple):
-    """How much a share of a batch can hold: tokens of both sides, and sentences."""
+    """The capacity of a share of a batch: tokens of each side, and sentences."""
 
     source: int
     target: int
@@ -112,7 +113,7 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The order of one epoch: pairs in a row, cut into parts; batch b is made of the parts from `batches[b]` on."""
+    """The order of one epoch: a sequence of pairs, cut into parts; batch b has the parts from `batches[b]` on."""
 
     pairs: np.ndarray
     part_offsets: np.ndarray
@@ -124,18 +125,18 @@ class Plan:
         return len(self.batches)
 
     def part_numbers(self, step: int) -> range:
-        """The parts of a batch; the last batch of an epoch may have fewer."""
+        """Return the numbers of a batch's parts; one batch of the epoch may have fewer than `parts`."""
         first = int(self.batches[step])
         return range(first, min(first + self.parts, len(self.part_offsets) - 1))
 
     def share(self, step: int, share: int, shares: int) -> list[np.ndarray]:
-        """The pairs of one share of a batch, part by part; none if the last batch of an epoch has too few parts."""
+        """Return the pairs of one share of a batch, part by part; no pairs if the batch has too few parts."""
         numbers = self.part_numbers(step)[share::shares]
         return [self.pairs[self.part_offsets[n] : self.part_offsets[n + 1]] for n in numbers] or [self.pairs[:0]]
 
 
 class Batches:
-    """All batches of a split, by (epoch, step); `shares` processes or accumulation steps split each one."""
+    """All batches of a split, by (epoch, step), each divided among `shares` processes and accumulation steps."""
 
     config: BatchConfig
     seed: int
@@ -148,8 +149,8 @@ class Batches:
     def __init__(self, data: DataSet, config: BatchConfig, *, seed: int = 1, split: str = "train", shares: int = 1):
         if not 1 <= shares <= config.parts:
             raise ConfigError(
-                f"a batch of batch.parts = {config.parts} parts cannot be shared by {shares} processes and "
-                f"accumulation steps; raise batch.parts to {shares} or a multiple of it"
+                f"batch.parts = {config.parts} is too few to split a batch among {shares} processes and accumulation "
+                f"steps; raise it to {shares} or a multiple of it"
             )
         self.split: Split = data.splits[split]
         self.config, self.seed, self.shares = config, seed, shares
@@ -166,14 +167,14 @@ class Batches:
         }
         sentences = config.sentences or max(config.source_tokens, config.target_tokens) // 4
         self.part_sentences = max(1, sentences // config.parts)
-        # No share is ever given more than this.
+        # No share ever holds more than this.
         tokens = self.part_tokens
         self.most = Sizes(most * tokens["source"], most * tokens["target"], most * self.part_sentences)
         self.sampler = (
             Sampler(data, config.subword_dropout, seed) if config.subword_dropout and split == "train" else None
         )
         self._check_lengths()
-        # The longest sentence there can be: as in the data, or as long as sampling may make it.
+        # The longest possible sentence: as in the data, or as long as sampling may make one.
         self.longest: dict[Side, int] = {
             side: tokens if self.sampler else int(self.lengths[side].max(initial=0))
             for side, tokens in self.part_tokens.items()
@@ -192,7 +193,7 @@ class Batches:
                 )
 
     def plan(self, epoch: int) -> Plan:
-        """The order of an epoch: a pure function of the data, the settings, the seed and the epoch."""
+        """Return the order of an epoch: a pure function of the data, the settings, the seed and the epoch."""
         plan = self._plans.get(epoch)
         if plan is None:
             plan = self._make_plan(epoch)
@@ -217,7 +218,7 @@ class Batches:
         return Plan(pairs, offsets, firsts, self.config.parts, self._measure(pairs, offsets))
 
     def _measure(self, pairs: np.ndarray, offsets: np.ndarray) -> Sizes:
-        """What every share of an epoch's batches fits in, a little rounded so that most epochs have the same."""
+        """Return sizes that every share of an epoch fits in, rounded up a little so that most epochs have the same."""
         if self.sampler:
             return self.most
         ends = [np.concatenate(([0], np.cumsum(self.lengths[side][pairs], dtype=np.int64))) for side in SIDES]
@@ -232,7 +233,7 @@ class Batches:
         )
 
     def _draw_pairs(self, bits: np.random.Philox) -> np.ndarray:
-        """Each pair as often as its input's weight says: the fraction of it by chance, anew each epoch."""
+        """Return each pair as often as its input's weight says; the fraction is sampled anew each epoch."""
         drawn = [np.empty(0, np.int64)]
         for first, end, weight in self.weights:
             drawn += [np.arange(first, end)] * int(weight)
@@ -241,7 +242,7 @@ class Batches:
         return np.concatenate(drawn)
 
     def _cut(self, pairs: np.ndarray) -> np.ndarray:
-        """Cut a row of pairs greedily into parts that fit both budgets."""
+        """Cut a sequence of pairs greedily into parts that fit the budgets of tokens and sentences."""
         slack = self.sampler.growth if self.sampler else 1.0
         ends = {side: np.cumsum(self.lengths[side][pairs], dtype=np.int64) for side in self.part_tokens}
         budgets = {
@@ -259,12 +260,12 @@ class Batches:
         return np.array(offsets, np.int64)
 
     def tokens(self, epoch: int, step: int) -> int:
-        """How many source and target tokens a whole batch has in the data set, before any are split anew."""
+        """Count the source and target tokens of a whole batch as they are in the data set, before subword dropout."""
         pairs = np.concatenate(self.plan(epoch).share(step, 0, 1))
         return sum(int(lengths[pairs].sum(dtype=np.int64)) for lengths in self.lengths.values())
 
     def batch(self, epoch: int, step: int, share: int = 0) -> Batch:
-        """One share of one batch."""
+        """Return one share of one batch."""
         plan = self.plan(epoch)
         parts = plan.share(step, share, self.shares)
         source, source_offsets = self._row("source", parts, epoch)
@@ -290,7 +291,7 @@ class Batches:
     def _row(self, side: Side, parts: list[np.ndarray], epoch: int) -> tuple[np.ndarray, np.ndarray]:
         if self.sampler is None:
             return self.split.gather(side, np.concatenate(parts))
-        # Part by part, so that what is sampled does not depend on how a batch is shared out.
+        # Part by part, so that the samples do not depend on how a batch is divided.
         sampled = [
             self.sampler.sample(side, *self.split.gather(side, pairs), pairs, epoch, self.part_tokens[side])
             for pairs in parts
@@ -300,7 +301,7 @@ class Batches:
         return np.concatenate(rows), np.concatenate([[0], np.cumsum(lengths)])
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches of epoch 0 in order, for evaluation."""
+        """Iterate over the batches of epoch 0 in order, for evaluation."""
         return (self.batch(0, step) for step in range(len(self.plan(0))))
 
 
@@ -311,7 +312,7 @@ def _fill(values: np.ndarray, length: int, filler: int) -> Tensor:
 
 
 class Loader:
-    """Batches from a position on, without end, made ahead in a thread; use it in a `with` block."""
+    """Endless batches from a position on, prepared ahead in a thread; use it in a `with` block."""
 
     batches: Batches
     share: int
@@ -335,7 +336,7 @@ class Loader:
                     if following:
                         following.result()
                     self.batches.plan(epoch)
-                    # The next epoch's order is made while this one is used.
+                    # The order of the next epoch is made while this one is used.
                     following = planner.submit(self.batches.plan, epoch + 1)
                 batch = self.batches.batch(*position, share=self.share)
                 position = batch.next_position

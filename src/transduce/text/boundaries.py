@@ -1,7 +1,7 @@
-"""Where the sentences of a line end: by their marks, the word before and the word after.
+"""Find where the sentences of a line end: by punctuation, the word before it and the word after it.
 
-The language need not be known: the lists of five are one. Rather one end too few than one too many: a model reads two
-sentences together better than half of one.
+The language need not be known: the lists of five languages are merged. An end too few is better than one too many,
+because a model reads two sentences together better than half of one.
 """
 
 import re
@@ -11,8 +11,8 @@ def _words(*, english: str, german: str, french: str, spanish: str, italian: str
     return frozenset(" ".join((english, german, french, spanish, italian)).split())
 
 
-# Abbreviations in lower case, or as they are where that would be another word; without their last full stop and without
-# spaces (`z. B.` is `z.b`). After these no sentence ends, whatever follows.
+# Abbreviations, without spaces and without the last full stop (`z. B.` is `z.b`), in lower case unless that would be
+# another word. No sentence ends after these, whatever follows.
 NEVER_LAST = _words(
     english="mr mrs Ms messrs dr drs prof profs lt sgt capt cpl cmdr adm supt insp e.g eg i.e ie cf vs viz approx",
     german="""z.b z.t d.h i.d.r i.e.s i.a s.o s.u u.u sog bzw vgl evtl ggf ggfs inkl exkl einschl zzgl abzgl bspw insb
@@ -30,7 +30,7 @@ SELDOM_LAST = _words(
     spanish="dpto tfno cía admón uu ee.uu",
     italian="ecc s.p.a s.r.l",
 )
-# After these a name follows, as after an initial; a sentence ends only before such a word that is in no name.
+# A name follows these, as it follows an initial: a sentence ends only before an opening word that occurs in no name.
 BEFORE_NAMES = _words(
     english="st ste mt ft sr gen col maj rep sen gov rev hon pres bros",
     german="hr hrn fa",
@@ -38,7 +38,7 @@ BEFORE_NAMES = _words(
     spanish="avda pza sto sta",
     italian="fra",
 )
-# These are words of their own, or names, unless a number follows.
+# These are abbreviations only before a number; otherwise they are words of their own, or names.
 BEFORE_NUMBERS = _words(
     english="""no nos p pp fig figs vol vols ch chap sec eq art ref app pt par jan feb mar apr jun jul aug sep sept oct
         nov dec est""",
@@ -47,7 +47,7 @@ BEFORE_NUMBERS = _words(
     spanish="ene abr ago dic cap",
     italian="gen mag giu lug ott",
 )
-# Words that often begin a sentence and seldom are a name.
+# Words that often begin a sentence and are seldom names.
 OPENING_WORDS = _words(
     english="""A About After All Also Although An And Another Are As At Because Before Both But By Can Could Did Do Does
         Don' During Each Even Every Finally For From Furthermore Had Has Have He Her Here His How However I If In Is It
@@ -78,13 +78,13 @@ OPENING_WORDS = _words(
         Non Ogni Ora Per Perché Perciò Poi Prima Quale Quando Quanto Quella Quello Questa Queste Questi Questo Qui Sarà
         Se Sei Senza Si Siamo Sono Su Sui Sul Sulla Tra Tuttavia Tutti Tutto Un Una Uno Vi Voi È""",
 )
-# Of these, what stands in names after an initial or a title (J. De Vries, St. La Salle) or is a name (Al, An, Das).
+# Those of them that occur in names after an initial or a title (J. De Vries, St. La Salle) or are names (Al, An, Das).
 _IN_NAMES = frozenset(
     "Al An D' Da Dal Das De Del Della Den Der Des Di Du El Ha Hai Ho L' La Las Le Les Li Lo Los Mi So Su Von Y".split()
 )
 
 _STOPS = ".!?…‼⁇⁈⁉‽⸮\u037e؟۔।॥։።။។៕᠃᠉"
-_WIDE = "。！？｡．"  # need no space behind them
+_WIDE = "。！？｡．"  # need no space after them
 _QUOTES = "\"'”’“‘»«›‹」』"
 _OPENING = "\"'“”„‘’‚«»‹›¿¡([{「『（［【《〈*_–—•·#§-"
 _EMOJI = "\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff"
@@ -92,8 +92,8 @@ _SPOKEN = (
     "said|says|asked|asks|replied|answered|cried|shouted|yelled|whispered|exclaimed|added|thought|screamed|continued"
 )
 
-# The mark or marks, what closes behind them (quotes, among them German “ and «, French » with its space, notes such as
-# [1], emoji), and white space, which Chinese and Japanese do without.
+# One or more marks, what closes after them (quotes, including German “ and « and French » with its space; notes such as
+# [1]; emoji), and white space, which Chinese and Japanese do not need.
 _END = re.compile(
     rf"(?<![{_STOPS}{_WIDE}])(?:(?=[{_STOPS}]*+[{_WIDE}])(?P<wide>[{_STOPS}{_WIDE}]++)|[{_STOPS}]++)"
     rf"(?P<closing>(?:[\"'”’»›」』)\]}}）］】》〉｝*_]|(?(wide)(?!)|[“‘«‹])|\s?»(?!\w)|\[\d{{1,3}}\]|\s?[{_EMOJI}])*+)"
@@ -114,7 +114,7 @@ _NO_ABBREVIATIONS = frozenset("km kg cm mm ml cl kb mb gb ms Hz Lkw Pkw".split()
 
 
 def find_gaps(line: str) -> list[tuple[int, int]]:
-    """The gaps between a line's sentences: where one ends and where the next begins."""
+    """Return the gaps between a line's sentences: where one ends and where the next begins."""
     gaps: list[tuple[int, int]] = []
     begin = 0
     for found in _END.finditer(line):
@@ -135,12 +135,12 @@ def _is_end(line: str, begin: int, found: re.Match[str]) -> bool:
     if found["wide"]:
         if stop[-1] == "．" and word[0].isdigit() and not spaced:
             return False
-        # 「…。」と言った: speech that a sentence goes on behind.
+        # 「…。」と言った: a sentence goes on after quoted speech.
         return not quoted or spaced or following["opening"] != ""
     if stop == ".":
         return not _is_abbreviation(line, begin, found.start(), following)
     if not stop.strip(".…"):
-        # With a space before them they may stand for words left out; I has its capital everywhere, a number has none.
+        # After a space, dots may stand for omitted words. "I" is always a capital and a number never: no proof.
         left_out = line[found.start() - 1] in " \u00a0\u202f(["
         return word != "I" and not word[0].isdigit() and (not left_out or word in OPENING_WORDS)
     return not (quoted and _SPEAKER.match(line, found.end()))  # "Why?" Ann asked.

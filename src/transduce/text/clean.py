@@ -1,4 +1,4 @@
-"""The cleaning rules that need one pair only, and the normalisation before them.
+"""Cleaning rules that judge one pair at a time, and the normalisation before them.
 
 A rule has one name everywhere: in the settings (`--clean.ratio`), in the report and in the data set's manifest.
 The rules that need the whole corpus are in `select.py`.
@@ -21,80 +21,82 @@ from transduce.strict import Settings
 from transduce.text.corpus import Block, Decoded, Input, Problem, decode_block
 from transduce.text.language import Languages
 
-# Raised when a rule changes, so that data sets made by the old one are made again.
+# Increase this when a rule changes, so that data sets made by the old rules are prepared again.
 VERSION = 3
 
-# In the order in which they are tried: the first rule that applies names the reason.
+# In the order in which they are tried: a pair is dropped by the first rule that applies.
 RULES = {
     "utf8": "a side is not UTF-8",
-    "format": "a row lacks a column or a key, or is not of the file's format",
+    "format": "a row lacks a column or a key, or is not in the file's format",
     "empty": "a side is empty",
-    "damaged": "a side holds replacement characters or doubly encoded text",
+    "damaged": "a side has replacement characters or doubly encoded text",
     "long": "a side has too many words",
     "letters": "a side is mostly punctuation or numbers",
     "repeated": "a side repeats one character too often",
     "copied": "the target is the source, left untranslated",
-    "leak": "the pair, or a side of it, also stands in the dev or test set",
-    "language": "a side is in another language than that side of the corpus, or is no language, or both are swapped",
-    "script": "a side is in another script than that side of the corpus",
+    "leak": "the pair, or one side of it, is also in the dev or test set",
+    "language": "a side is not in the language of that side of the corpus, or in no language, or the sides are swapped",
+    "script": "a side is in a script that is rare on that side of the corpus",
     "ratio": "one side is too long for the other",
-    "duplicate": "the same pair stood before",
-    "near_duplicate": "the same pair stood before, but for case, punctuation or spaces",
+    "duplicate": "the pair repeats an earlier one",
+    "near_duplicate": "the pair repeats an earlier one except for case, punctuation or spaces",
     "tokens": "a side has too many subwords",
 }
 CHANGES = {
     "entities": "character references such as &#40; resolved",
-    "unicode": "brought to one Unicode form",
+    "unicode": "converted to one Unicode form",
     "control": "control and invisible characters removed",
-    "spaces": "runs of white space folded",
+    "spaces": "runs of white space collapsed",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig(Settings):
-    """What `prepare` mends and what it drops; `off` switches a rule off."""
+    """What `prepare` repairs and what it drops; `off` switches a rule off."""
 
     section: ClassVar[str] = "clean"
 
     unicode: Literal["NFC", "NFKC", "off"] = "NFC"
-    """Unicode form that all text is brought to"""
+    """Unicode form to convert all text to"""
     entities: bool = True
     """resolve character references (&#40; &amp; &lt;), which often remain on one side only"""
     utf8: Literal["error", "drop"] = "error"
-    """what to do with lines that are not UTF-8: stop, or drop the pair"""
+    """on a line that is not UTF-8, stop with an error or drop the pair"""
     format: Literal["error", "drop"] = "error"
-    """what to do with rows that lack a column or a key, or are no JSON or no tree: stop, or drop them"""
+    """on a row that lacks a column or a key, or is not JSON or a tree, stop with an error or drop it"""
     damaged: bool = True
     """drop pairs with replacement characters or doubly encoded text (Ã¼)"""
     long: int | None = 200
     """most words on a side"""
     letters: float | None = 0.4
-    """least share of letters among a side's visible characters"""
+    """smallest share of letters among a side's visible characters"""
     repeated: int | None = 12
-    """longest run of one character"""
+    """longest run of the same character"""
     copied: float | None = 0.9
-    """share of the source's words (of five or more) that may stand in the target; the sides may never be equal"""
+    """largest share of the source's words, if five or more, that may also be in the target; equal sides are dropped"""
     leak: Literal["side", "source", "pair", "off"] = "side"
-    """drop training pairs that stand in dev or test, or of which a side of 20 characters or more or any source does"""
+    """drop training pairs if dev or test has the same pair (pair), the same source (source) or the same side of 20
+    characters or more (side)"""
     language: float | None = 5.0
-    """how far from what is usual on its side, beside what is on the other, a line's letters may be, in deviations"""
+    """drop pairs with a side in another language: by how many standard deviations its letters may be less usual than
+    the other side's"""
     script: bool = True
-    """drop pairs with a side in another script than that side of the corpus"""
+    """drop pairs with a side in a script that is rare on that side of the corpus"""
     ratio: float | None = 2.0
-    """how far the ratio of the sides' lengths may be from the corpus's usual one"""
+    """largest factor by which the ratio of the sides' lengths may differ from the corpus's usual one"""
     duplicate: bool = True
-    """drop pairs that stood before"""
+    """drop pairs that repeat an earlier one"""
     near_duplicate: bool = True
-    """drop pairs that stood before but for case, punctuation or spaces"""
+    """drop pairs that repeat an earlier one except for case, punctuation or spaces"""
     tokens: int | None = 256
     """most subwords on a side"""
 
     def problems(self) -> Iterator[str]:
-        """Values that cannot be meant."""
+        """Yield values that cannot be meant."""
         for name, low, high in (("letters", 0, 1), ("copied", 0, 1), ("language", 1, 100), ("ratio", 1, 1000)):
             value = getattr(self, name)
             if value is not None and not low < value <= high:
-                yield f"clean.{name} = {value} is not above {low} and at most {high}; use such a number, or off"
+                yield f"clean.{name} = {value} is out of range; use a number above {low} and at most {high}, or off"
         for name in ("long", "repeated", "tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -111,7 +113,7 @@ SCRIPTS = (
 
 
 class _Script(dict[str, int]):
-    """The script of each letter, by the first word of its Unicode name; found once, then remembered."""
+    """The number in SCRIPTS of each letter's script, by the first word of its Unicode name; a cache."""
 
     def __missing__(self, letter: str) -> int:
         name = unicodedata.name(letter, "").replace("-", " ").split(" ")[0]  # KATAKANA-HIRAGANA PROLONGED SOUND MARK
@@ -120,14 +122,14 @@ class _Script(dict[str, int]):
 
 
 class _Kept(dict[int, int | None]):
-    """A table for `str.translate` that keeps letters, marks and digits only."""
+    """A table for `str.translate` that keeps only letters, marks and numbers."""
 
     def __missing__(self, code: int) -> int | None:
         self[code] = code if unicodedata.category(chr(code))[0] in "LMN" else None
         return self[code]
 
 
-# The same for the 256 characters of Latin-1 as bytes, which is ten times faster and does for most lines of Europe.
+# The same for Latin-1 text as bytes, which is ten times faster and covers most lines in European languages.
 _LATIN = bytes(range(256)).decode("latin-1")
 _LATIN_LOWER = _LATIN.lower().encode("latin-1")
 _LATIN_DROPPED = bytes(code for code in range(256) if unicodedata.category(_LATIN[code])[0] not in "LMN")
@@ -135,9 +137,9 @@ _LATIN_NUMBERS = bytes(code for code in range(256) if unicodedata.category(_LATI
 
 
 class _Invisible(dict[int, int | str | None]):
-    """A table for `str.translate` that removes characters nobody sees, but for the joiners that some scripts need.
+    """A table for `str.translate` that removes invisible characters, except the joiners that some scripts need.
 
-    What stands at the control characters from U+0080 was Windows-1252 and is read as that, as in HTML.
+    Control characters from U+0080 on were Windows-1252 and are read as that, as in HTML.
     """
 
     DIRECTIONS = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F))
@@ -155,26 +157,27 @@ class _Invisible(dict[int, int | str | None]):
 
 _SCRIPT, _KEPT, _INVISIBLE = _Script(), _Kept(), _Invisible()
 _THREE_ALIKE = re.compile(r"(.)\1\1")
-# U+FFFD, and UTF-8 that was read as Latin-1 or Windows-1252 and encoded once more. A capital within a small word gives
-# it away (aquÃ); so does most of what follows, but AMANHÃ” may be Portuguese, so that a quote or dash is no proof.
+# U+FFFD, and UTF-8 that was read as Latin-1 or Windows-1252 and encoded again. Ã or Â after a small letter gives it
+# away (aquÃ), and so does most of what may follow these; but AMANHÃ” may be Portuguese, so a quote or dash counts only
+# before a small letter.
 _DAMAGE = re.compile(
     "\ufffd|(?<=[a-zß-ÿ])[ÃÂ]|[ÃÂ](?:[\u0080-\u009f¡-º¼-¿€‚ƒ„†‡ˆ‰Š‹ŒŽ‘•˜™šœžŸ]|[»›’“”–—…](?=[a-zß-ÿ]))|â€"
 )
-# Only with its semicolon: "?page=1&region=de" is no "®ion".
+# Only with a semicolon: "&region" in "?page=1&region=de" is not "®ion".
 _REFERENCE = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
 
 class Side(NamedTuple):
-    """One side of a pair, normalised, with what the rules ask about it."""
+    """One side of a pair, normalised, with the facts that rules need."""
 
     text: str
-    key: str  # letters and digits only, in lower case: equal for near duplicates; the text itself if it has none
+    key: str  # only letters, marks and numbers, in lower case: equal for near duplicates; the text if it has none
     letters: int
     script: int
 
 
 def normalise(text: str, config: CleanConfig) -> tuple[str, list[str]]:
-    """Bring text to one Unicode form without invisible characters and runs of spaces; names what was changed."""
+    """Return text in one Unicode form, without invisible characters or runs of spaces, and the names of the changes."""
     text, changes = _normalise_once(text, config)
     again = changes
     while again and config.entities and "&" in text:  # &amp;lt; is &lt; only now
@@ -196,7 +199,7 @@ def _normalise_once(text: str, config: CleanConfig) -> tuple[str, list[str]]:
         if visible != text:
             text = visible
             changes.append("control")
-    form = config.unicode  # after the invisible, which may have kept a letter and its accent apart
+    form = config.unicode  # after removing what may separate a letter from its accent
     if form != "off" and not unicodedata.is_normalized(form, text):
         text = unicodedata.normalize(form, text)
         changes.append("unicode")
@@ -225,20 +228,20 @@ def make_side(text: str) -> Side:
 
 
 def find_script(key: str) -> int:
-    """The script most letters are in; 0 where there are none."""
-    if key and max(key) < "\u0250":  # nothing below but Latin
+    """Return the number of the script that most letters are in; 0 without letters."""
+    if key and max(key) < "\u0250":  # all letters below are Latin
         return 1 if any(map(str.isalpha, key)) else 0
     counts = Counter(_SCRIPT[letter] for letter in key if letter.isalpha())
     return counts.most_common(1)[0][0] if counts else 0
 
 
 def hash_text(text: str) -> int:
-    """64 bits that stand for a text; two of five million pairs share them once in a million corpora."""
+    """Return a 64-bit hash; of a million corpora with five million texts, about one has two with the same hash."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 class Cleaner:
-    """Applies the rules of one configuration; `held_out` are the keys of the dev and test sets' sides."""
+    """Applies the rules of one configuration; `held_out` has the dev and test sets, to find leaks by."""
 
     def __init__(self, config: CleanConfig, held_out: "HeldOut", languages: Languages | None = None):
         self.config = config
@@ -248,19 +251,19 @@ class Cleaner:
         self.stride = ((config.repeated or 0) + 1) // 3
 
     def find_foreign(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-        """Which pairs have a side in another language than that side of the corpus."""
+        """Return which pairs have a side in another language than that side of the corpus."""
         if self.config.language is None or self.languages is None:
             return np.zeros(len(pairs), bool)
         return self.languages.find_foreign(pairs, self.config.language)
 
     def has_run(self, text: str) -> bool:
-        """Whether one character is repeated too often; a long run shows as three alike when characters are skipped."""
+        """Whether a character is repeated too often; of every `stride`-th character, a long run still has three."""
         assert self.run
         hint = _THREE_ALIKE.search(text[:: self.stride]) if self.stride else True
         return hint is not None and self.run.search(text) is not None
 
     def judge(self, source: Side, target: Side, source_hash: int, target_hash: int) -> str | None:
-        """The name of the first rule that drops this pair, or nothing."""
+        """Return the name of the first rule that drops this pair, or None."""
         config = self.config
         if not source.text or not target.text:
             return "empty"
@@ -279,13 +282,13 @@ class Cleaner:
         return None
 
 
-# A shorter side is no leak by itself: a model must learn "Yes." though it stands in a test set with another answer.
+# A shorter side alone is no leak: a model must learn "Yes." even if a test set has it, with another translation.
 LEAK_CHARACTERS = 20
 _FACTOR = 0x9E3779B97F4A7C15
 
 
 class HeldOut:
-    """The hashes of the dev and test sets' keys, to find leaks by."""
+    """The hashes of the keys (`Side.key`) of the dev and test sets, to find leaks by."""
 
     def __init__(self) -> None:
         self.source: set[int] = set()
@@ -294,14 +297,14 @@ class HeldOut:
         self.pairs: set[int] = set()
 
     def add_rows(self, rows: np.ndarray) -> None:
-        """Hold out pairs that were cleaned, and their sides where they are long enough."""
+        """Hold out cleaned pairs, and each of their sides that is long enough."""
         self.source.update(rows["source"][rows["source_length"] >= LEAK_CHARACTERS].tolist())
         self.sources.update(rows["source"].tolist())
         self.target.update(rows["target"][rows["target_length"] >= LEAK_CHARACTERS].tolist())
         self.pairs.update(join_hashes(rows["source"], rows["target"]).tolist())
 
     def holds(self, source: int, target: int, leak: str) -> bool:
-        """Whether the pair, or one side of it, is held out."""
+        """Whether the pair is held out, or a side of it that `leak` protects."""
         if ((source * _FACTOR + target) & 0xFFFFFFFFFFFFFFFF) in self.pairs:
             return True
         if leak == "source":
@@ -310,7 +313,7 @@ class HeldOut:
 
 
 def join_hashes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """One hash for each pair of hashes: equal for near duplicates."""
+    """Return one hash for each pair of hashes; near duplicates have the same."""
     return source * np.uint64(_FACTOR) + target
 
 
@@ -324,7 +327,7 @@ def _share_of_letters(side: Side) -> float:
 
 
 def _is_copied(source: Side, target: Side, share: float) -> bool:
-    """Whether the sides are equal but for case and punctuation, or too many of five or more words stand in both."""
+    """Whether the sides are equal but for case and punctuation, or the target repeats too much of a longer source."""
     if source.key == target.key:
         return True
     words = source.text.lower().split()
@@ -332,7 +335,7 @@ def _is_copied(source: Side, target: Side, share: float) -> bool:
         return False
     text = target.text.lower()
     missing, allowed = 0, (1 - share) * len(words)
-    for word in words[:100]:  # most pairs are done with after a few words
+    for word in words[:100]:  # most pairs are settled after a few words
         if word not in text:
             missing += 1
             if missing >= allowed:
@@ -341,7 +344,7 @@ def _is_copied(source: Side, target: Side, share: float) -> bool:
     return sum(word in found for word in words) > share * len(words)
 
 
-# What the rules over the whole corpus need of each pair: 30 bytes.
+# The facts about each pair that the rules over the whole corpus need: 30 bytes.
 ROW = np.dtype(
     [
         ("check", np.uint32),
@@ -357,7 +360,7 @@ ROW = np.dtype(
 
 
 class Example(NamedTuple):
-    """A pair that a rule dropped or changed, and where it stood."""
+    """A pair that was dropped or changed, and the file and line it came from."""
 
     where: str
     source: str
@@ -366,7 +369,7 @@ class Example(NamedTuple):
 
 @dataclass
 class Judged:
-    """What was dropped of the pairs of a block: how many by which rule, with examples."""
+    """The dropped pairs of a block: how many by which rule, with examples."""
 
     input: int
     read: int
@@ -376,7 +379,7 @@ class Judged:
 
 @dataclass
 class Cleaned(Judged):
-    """What is left of a block after pass one: the pairs as text, and a row of facts for each."""
+    """The result of pass one for a block: the remaining pairs as text, and a row of facts for each."""
 
     text: bytes = b""  # source, tab, target, line feed for each pair
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, ROW))
@@ -385,7 +388,7 @@ class Cleaned(Judged):
 
 
 def clean_block(block: Block, given: Input, cleaner: Cleaner, all_dropped: bool) -> Cleaned:
-    """Normalise and judge every pair of a block; keeps one example a rule, or every dropped pair if asked."""
+    """Normalise and judge every pair of a block; keep one example per rule, or every dropped pair if asked."""
     decoded: Decoded = decode_block(block, given)
     cleaned = Cleaned(block.input, block.count)
     lines: list[str] = []
@@ -397,7 +400,7 @@ def clean_block(block: Block, given: Input, cleaner: Cleaner, all_dropped: bool)
             kept.append(Example(where, source, target))
 
     malformed = sum(problem.rule == "format" for problem in decoded.problems)
-    unread = {"format": malformed, "utf8": block.count - len(decoded.rows) - malformed}  # a pair for both its sides
+    unread = {"format": malformed, "utf8": block.count - len(decoded.rows) - malformed}  # pairs, not sides
     for problem in sorted(decoded.problems, key=lambda problem: problem.line):
         if getattr(cleaner.config, problem.rule) == "drop":
             cleaned.dropped[problem.rule] = unread[problem.rule]

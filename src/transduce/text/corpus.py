@@ -1,4 +1,4 @@
-"""Reads text as people have it: aligned files, TSV, JSON lines, TMX, trees; plain or compressed; in blocks of lines.
+"""Read parallel text in blocks of lines: aligned files, TSV, JSON lines, TMX, trees; plain or compressed.
 
 The main process cuts files into raw blocks; workers decode them (`decode_block`), so that decoding runs on all cores.
 """
@@ -23,7 +23,8 @@ from transduce.text.trees import Slots, TreeError, cut_trees, parse_tree, to_sen
 
 BLOCK_LINES = 4096
 NOT_UTF8 = "not UTF-8"
-MOSTLY, LEAST_QUOTED = 0.9, 10  # of rows in quotes: the share that tells, and how many, where only some need quotes
+# For `looks_quoted`: the share that counts as nearly all, and how many sides with quotes inside suffice by themselves.
+MOSTLY, LEAST_QUOTED = 0.9, 10
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tmx": "tmx"}
 
 Format = Literal["lines", "tsv", "jsonl", "tmx", "builtin", "trees"]
@@ -39,10 +40,10 @@ class Input:
     columns: tuple[int, int] = (1, 2)
     keys: tuple[str, str] = ("source", "target")
     languages: tuple[str, str] | None = None
-    labelled: bool = False  # whether a tree's opening brackets have labels
+    labelled: bool = False  # whether opening brackets have labels in a tree's sequence
     quoted: bool = False  # whether fields of a .tsv file may stand in double quotes
-    slots: Slots = "plain"  # what stands for a tree's words
-    grown: tuple[int, int, int] | None = None  # for more trees: constituents and unions of each, and a seed
+    slots: Slots = "plain"  # what stands for words in a tree's sequence
+    grown: tuple[int, int, int] | None = None  # to make more trees: constituents and unions of each, and a seed
 
     @property
     def size(self) -> int:
@@ -52,23 +53,23 @@ class Input:
 
 @dataclass(frozen=True)
 class Block:
-    """Raw lines of one input: for aligned files one piece of bytes a side, otherwise one for both."""
+    """Raw lines of one input: bytes for each side, or one piece for both (TSV, JSON lines, trees)."""
 
     input: int
     first_line: int
     count: int
     raw: tuple[bytes, ...]
     position: int  # bytes of the input's files consumed so far
-    lines: tuple[int, ...] | None = None  # line numbers, where they do not simply count up (TMX)
+    lines: tuple[int, ...] | None = None  # line numbers, where they do not count up by one (TMX, trees)
 
     def line(self, row: int) -> int:
-        """The line number in the file of a row of this block."""
+        """Return the line number in the file of a row of this block."""
         return self.lines[row] if self.lines else self.first_line + row
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """Something wrong at one line of one file, the rule that would drop it, and its text as far as it can be read."""
+    """A fault at one line of one file, the rule that would drop it, and its text as far as it is readable."""
 
     file: str
     line: int
@@ -91,21 +92,21 @@ class Decoded:
 
 
 def find_format(path: Path) -> Format:
-    """The format that a file of pairs has by its name, looking through a compression suffix."""
+    """Return the format of a file of pairs by its name, ignoring a compression suffix."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     found = FORMATS.get(suffixes[-1]) if suffixes else None
     if found is None:
         raise DataError(
-            f"{path}: cannot tell the format of this file of pairs by its name; name it .tsv, .jsonl or .tmx "
+            f"{path}: the name does not tell this file's format; rename it to .tsv, .jsonl or .tmx "
             f"(.gz, .xz, .bz2 or .zst may follow), or give two aligned files with --source and --target"
         )
     return cast(Format, found)
 
 
 def find_language(path: Path) -> str | None:
-    """The language that a file's name ends in, looking through a compression suffix: de of newstest2014.de.xz."""
+    """Return the language that a file's name ends in, ignoring a compression suffix: de for newstest2014.de.xz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
@@ -113,12 +114,12 @@ def find_language(path: Path) -> str | None:
 
 
 def tell(raw: BinaryIO) -> int:
-    """How far a file was read; a pipe has no places."""
+    """Return how many bytes of a file have been read; 0 for a pipe, which cannot tell."""
     return raw.tell() if raw.seekable() else 0
 
 
 class _Lines:
-    """The lines of one file, with its count and its place; damage is named with the line it was met at."""
+    """Reads and counts the lines of one file; damage is reported with the line before it."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -126,13 +127,13 @@ class _Lines:
         self.count = 0
 
     def take(self, count: int) -> list[bytes]:
-        """Up to `count` more lines, each with its line end, less a byte order mark at the start of the file."""
+        """Return up to `count` more lines, each with its line end; drop a byte order mark at the start of the file."""
         try:
             lines = list(islice(self.stream, count))
         except damage_errors() as error:
             raise DataError(
-                f"{self.path}: damaged, or not what its name says, somewhere after line {self.count:,} ({error}); "
-                f"fetch or compress the file again"
+                f"{self.path}: damaged, or not in the format its name says, somewhere after line {self.count:,} "
+                f"({error}); download or compress the file again"
             ) from error
         if self.count == 0 and lines:
             if lines[0].startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -173,7 +174,7 @@ def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
             counts = [f"{file.path} has {file.count_rest():,} lines" for file in files]
             raise DataError(
                 f"{' but '.join(counts)}; line n of one file must translate line n of the other, "
-                f"so find where they part (an extra or missing line) and mend it there"
+                f"so find the extra or missing line and fix it"
             )
         count = len(taken[0])
         if count == 0:
@@ -199,7 +200,7 @@ def _read_trees(number: int, given: Input, file: _Lines) -> Iterator[Block]:
         yield Block(number, first, len(some), (raw,), tell(file.raw), tuple(line for line, _ in some))
         first += len(some)
     if first == 1:
-        raise DataError(f"{file.path}: holds no tree")
+        raise DataError(f"{file.path}: contains no trees")
 
 
 @cache
@@ -208,7 +209,7 @@ def _builtin(split: str) -> list[tuple[str, str]]:
 
 
 def _read_units(number: int, given: Input) -> Iterator[Block]:
-    """Blocks of what is not read line by line: translation units, and pairs made here."""
+    """Yield blocks of what is not read line by line: translation units (TMX) and the built-in corpus."""
     path = given.files[0]
     with ExitStack() as stack:
         if given.format == "builtin":
@@ -228,7 +229,7 @@ def _read_units(number: int, given: Input) -> Iterator[Block]:
 
 
 def read_sample(inputs: tuple[Input, ...], blocks: int, most: int) -> tuple[list[str], list[str]]:
-    """The two sides of about so many blocks from the beginnings of all inputs, thinned out to about `most` lines."""
+    """Return both sides of about `blocks` blocks from the beginnings of all inputs, thinned to about `most` lines."""
     source: list[str] = []
     target: list[str] = []
     for number, given in enumerate(inputs):
@@ -242,7 +243,7 @@ def read_sample(inputs: tuple[Input, ...], blocks: int, most: int) -> tuple[list
 
 
 def decode_block(block: Block, given: Input) -> Decoded:
-    """Decode a block to text; lines that are not UTF-8 or not of the format are problems, not pairs."""
+    """Decode a block to text; lines that are not UTF-8 or not in the format become problems, not pairs."""
     result = Decoded()
     match given.format:
         case "lines" | "tmx" | "builtin":
@@ -269,7 +270,7 @@ def decode_block(block: Block, given: Input) -> Decoded:
 
 
 def looks_quoted(block: Block, given: Input) -> bool:
-    """Whether sides stand in double quotes as spreadsheets write them, with those inside doubled."""
+    """Whether sides are in double quotes as spreadsheets write them, with quotes inside doubled."""
     decoded = decode_block(block, given)
     rows = [
         [side for side in (source, target.rstrip("\r")) if len(side) > 1 and side[0] == side[-1] == '"']
@@ -292,7 +293,7 @@ def _decode_lines(block: Block, file: Path, side: int, result: Decoded) -> list[
                 lines.append(line.decode())
             except UnicodeDecodeError as error:
                 lines.append(None)
-                what = f"{NOT_UTF8} (byte 0x{line[error.start]:02X} at place {error.start + 1})"
+                what = f"{NOT_UTF8} (byte 0x{line[error.start]:02X} at position {error.start + 1})"
                 text = line.decode(errors="replace")
                 result.problems.append(Problem(str(file), block.line(row), what, "utf8", text))
         return lines
@@ -311,7 +312,7 @@ def _split_tsv(line: str, given: Input) -> tuple[str, str] | str:
 
 
 def _split_tree(line: str, given: Input) -> tuple[str, str] | str:
-    """A sentence's words, and its tree as a sequence."""
+    """Return a tree's words and its sequence, or what is wrong with it."""
     try:
         tree = parse_tree(line)
     except TreeError as error:
@@ -319,7 +320,7 @@ def _split_tree(line: str, given: Input) -> tuple[str, str] | str:
     return to_sentence(tree.words()), " ".join(to_sequence(tree, labelled=given.labelled, slots=given.slots))
 
 
-# JSON can write what UTF-8 cannot.
+# JSON can write half a character, which UTF-8 cannot.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -327,9 +328,9 @@ def _split_json(line: str, given: Input) -> tuple[str, str] | str:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        return f"not JSON ({error.msg} at place {error.pos + 1})"
+        return f"not JSON ({error.msg} at position {error.pos + 1})"
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
-        return f"not JSON that can be read ({error})"
+        return f"unreadable JSON ({error})"
     values: list[str] = []
     for key in given.keys:
         value: Any = record
@@ -341,8 +342,8 @@ def _split_json(line: str, given: Input) -> tuple[str, str] | str:
             found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
             return f"has no text under the key {key!r} (found: {found}; --keys says which two are used)"
         if not isinstance(value, str):
-            inside = f", and {key}.{next(iter(value))} looks inside" if isinstance(value, dict) and value else ""
-            kind = "null" if value is None else f"of the type {type(value).__name__}"
+            inside = f"; {key}.{next(iter(value))} is a key inside it" if isinstance(value, dict) and value else ""
+            kind = "null" if value is None else f"of type {type(value).__name__}"
             return f"has no text under the key {key!r} (its value is {kind}; --keys says which two are used{inside})"
         if not value.isascii() and (lone := _LONE_SURROGATE.search(value)):
             return f"{NOT_UTF8} (half a character, \\u{ord(lone[0]):04x}, under the key {key!r})"

@@ -1,7 +1,7 @@
-"""Subtitles as files have them: cues, which are lines and the time in which they are seen, and all around them.
+"""Cut subtitle files into cues (lines, and the time for which they are shown) and the text between them.
 
-SubRip (.srt) and WebVTT (.vtt) are read as people have them: without numbers or with wrong ones, with a point or a
-comma in their times, with blank lines within a cue of SubRip. In WebVTT these end a cue, and what follows is not seen.
+SubRip (.srt) and WebVTT (.vtt) are read leniently: cue numbers may be missing or wrong, times may have a point or a
+comma, and a SubRip cue may have blank lines. In WebVTT a blank line ends the cue, and what follows is not shown.
 """
 
 import re
@@ -16,21 +16,21 @@ MOST_NAMED = 10  # lines that an error names
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _TIME = r"\s*-?(?:(\d+)\s*:\s*)?(\d{1,2})\s*:\s*(\d{1,2})(?:\s*[.,:]\s*(\d+))?\s*"
 _TIMES = re.compile(rf"{_TIME}-->{_TIME}(?:\s.*)?$")
-# What was meant as times: other arrows, or letters among the digits.
+# Lines meant as times that `_TIMES` does not match: with letters among the digits, or with another arrow.
 _MEANT = re.compile(r"-->|^\s*\d+\s*:\s*\d+\s*[:.,][\s\d.,:]*(?:[-–—=]*>|→|⟶)")
 _HEADER = re.compile(r"WEBVTT(?:[ \t].*)?$")
 
 
 @dataclass(frozen=True)
 class Cue:
-    """Lines that stand together, and when they are seen."""
+    """Consecutive lines that are not blank, and when they are shown."""
 
     raw: str
-    """as they stand in the file, without what ends the last"""
+    """the lines as in the file, without the end of the last"""
     ending: str
-    """what ends a line"""
+    """the line end to write between lines"""
     number: int
-    """of the times that it stands behind: a cue with a blank line in it is several here"""
+    """the number of its times in the file; a cue with blank lines becomes several with the same number"""
     begin: float
     end: float
 
@@ -40,7 +40,7 @@ class Cue:
 
 
 def read_cues(name: str, text: str, ending: str) -> list[str | Cue]:
-    """The cues of a file of this ending, and what stands between them."""
+    """Return the cues of a file with this ending, and the text between them, in order."""
     raw = _LINE.findall(text)
     lines = [line.strip() for line in raw]
     if raw:
@@ -49,7 +49,7 @@ def read_cues(name: str, text: str, ending: str) -> list[str | Cue]:
         return [text]
     times = _find_times(name, lines, ending)
     parts: list[str | Cue] = []
-    done = 0  # lines before are among the parts
+    done = 0  # lines that are in `parts` already
     starts = list(times)
     for number, (at, (begin, end)) in enumerate(times.items()):
         stop = starts[number + 1] if number + 1 < len(starts) else len(lines)
@@ -68,35 +68,35 @@ def read_cues(name: str, text: str, ending: str) -> list[str | Cue]:
 
 
 def _find_times(name: str, lines: Sequence[str], ending: str) -> dict[int, tuple[float, float]]:
-    """The lines that are times, by their places."""
+    """Return the begin and end, in seconds, of each line that states times, by its place."""
     is_web = _HEADER.match(lines[0])
     if ending == ".vtt" and not is_web:
         raise DataError(
-            f"{name}:1: a .vtt file begins with WEBVTT, and this with {lines[0][:40]!r}; write WEBVTT and a blank line "
-            "before it, or name it .srt if it is SubRip"
+            f"{name}:1: a .vtt file must begin with WEBVTT, but this begins with {lines[0][:40]!r}; add WEBVTT and a "
+            "blank line at the top, or rename the file to .srt if it is SubRip"
         )
     if ending == ".srt" and is_web:
-        raise DataError(f"{name}:1: is WebVTT by its content; give it the ending .vtt")
+        raise DataError(f"{name}:1: its content is WebVTT; rename it to .vtt")
     times: dict[int, tuple[float, float]] = {}
     wrong: list[int] = []
     for place, line in enumerate(lines):
         if found := _TIMES.match(line):
             times[place] = _seconds(*found.groups()[:4]), _seconds(*found.groups()[4:])
-        # In SubRip an arrow may stand in a text, but there it is not where times belong.
+        # In SubRip an arrow may be text, unless it is where times belong: at the top, after a number or a blank line.
         elif _MEANT.search(line) and (ending == ".vtt" or not place or not lines[place - 1].strip("0123456789")):
             wrong.append(place)
     wanted = "00:00:01,000 --> 00:00:02,500" if ending == ".srt" else "00:01.000 --> 00:02.500"
     if wrong:
         raise DataError(
             "\n".join(
-                f"{name}:{place + 1}: {lines[place][:60]!r} is not readable as times; write them as {wanted}"
+                f"{name}:{place + 1}: cannot read {lines[place][:60]!r} as times; write them as {wanted}"
                 for place in wrong[:MOST_NAMED]
             )
         )
     if not times and ending == ".srt":
         raise DataError(
-            f"{name}:1: no line has times such as {wanted}, so these are no subtitles of SubRip; save them as such, or "
-            "give the file its right ending"
+            f"{name}:1: no line has times such as {wanted}, so this is not SubRip; save it as SubRip, or rename it to "
+            "match its format"
         )
     return times
 
@@ -110,13 +110,13 @@ def _is_name(lines: Sequence[str], place: int, ending: str) -> bool:
     line = lines[place]
     if line.isdecimal():
         return True
-    # A wrong number has a digit and no spaces; else it is a text that lost its number.
+    # A wrong number has a digit and no spaces; anything else is text, and the number is missing.
     is_word = ending == ".vtt" or (" " not in line and any(map(str.isdecimal, line)))
     return bool(line) and is_word and not lines[place - 1]
 
 
 def _find_blocks(lines: Sequence[str], begin: int, end: int) -> list[tuple[int, int]]:
-    """Where lines that are not blank stand together."""
+    """Return the ranges of consecutive lines that are not blank."""
     blocks: list[tuple[int, int]] = []
     first = begin
     for place in range(begin, end + 1):

@@ -1,6 +1,6 @@
-"""Which language a text is in: by its script, its commonest words, their ends, and letters few languages have.
+"""Detect the language of a text by its script, common words, word endings, and letters that few languages have.
 
-No model and no data, only short lists. A sentence is enough; a word alone may not be.
+It needs no model and no data, only short lists. A sentence is enough; a single word may not be.
 """
 
 import re
@@ -18,7 +18,7 @@ NAMES = {
     **{"sl": "Slovenian", "sr": "Serbian", "sv": "Swedish", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian"},
     **{"vi": "Vietnamese", "zh": "Chinese"},
 }
-# The first words of Unicode's names of letters, and the languages written in them.
+# The first word of a letter's Unicode name, and the languages written in that script.
 SCRIPTS = {
     **{"ARABIC": "ar fa", "CYRILLIC": "ru uk bg", "GREEK": "el", "HEBREW": "he", "DEVANAGARI": "hi", "THAI": "th"},
     **{"CJK": "zh ja", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko"},
@@ -110,7 +110,7 @@ WORDS = {
     "ar": "في من على أن إلى هذا التي عن مع ما هو لا كان هذه أو قد بين ذلك الذي كل كما بعد لم أنا أنت هي نحن",
     "fa": "در از به که این را با است برای آن یک خود تا بر هم می شود اما شد ها او کرد نیز ای من تو ما",
 }
-# Ends of words, which go on where the lists of words end.
+# Word endings, for the words that are not listed.
 ENDINGS = {
     "en": "ing tion ight ould ed ly ck th ow ay",
     "de": "en er ung lich isch cht chen te ten st ich heit keit",
@@ -134,38 +134,38 @@ LETTERS = {
     **{"nb": "æøå", "fi": "äö", "pl": "łąęśżźćń", "cs": "řěůčšž", "ro": "ășțâî", "hu": "őűáéó", "tr": "ğışç"},
     **{"uk": "іїєґ", "bg": "ъ", "ru": "ыэё", "fa": "پچگژک"},
 }
-SAME = {"no": "nb", "nn": "nb"}  # told apart by nothing here
-LETTER, ENDING = 0.3, 0.15  # what a letter and an ending count beside a word
-FEWEST_WORDS, CLEAR, CLEARLY = 4, 0.4, 3  # for another language to be clear: words, its share, and beside the other's
-UNSEEN = 0.1  # what every language of the script counts
+SAME = {"no": "nb", "nn": "nb"}  # not told apart here
+LETTER, ENDING = 0.3, 0.15  # weights of a letter and an ending; a word has 1
+FEWEST_WORDS, CLEAR, CLEARLY = 4, 0.4, 3  # to be sure: fewest words, least share, and multiple of the expected one's
+UNSEEN = 0.1  # what each language of the text's script starts with
 
 LONGEST = max(len(ending) for endings in ENDINGS.values() for ending in endings.split())
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 def name_language(code: str) -> str:
-    """The English name of a language, or its code where none is known."""
+    """Return the English name of a language, or its code if none is known."""
     return NAMES.get(code) or NAMES.get(code.partition("-")[0], code)
 
 
 def drop_region(code: str, known: Iterable[str]) -> str:
-    """The language of a code with a region or a script, as de of de-AT; but en-de is no region where de is known."""
+    """Return a code without its region or script: de for de-AT; but en-de is kept if de is a known language."""
     languages = set(map(str.lower, known))
     language, *others = re.split("[-_]", code.lower())
     return code if set(others) & (languages - {language}) else language
 
 
 def detect(text: str, among: Sequence[str]) -> list[tuple[str, float]]:
-    """The languages a text may be in, of those given, each with its probability, the likeliest first.
+    """Return the given languages with the probability that a text is in them, likeliest first.
 
-    Probabilities are shares among all languages known here: those of the ones given need not add up to 1.
+    Probabilities are shares among all languages known here, so those of the given ones need not add up to 1.
     """
     scripts = Counter(_script(letter) for letter in text if letter.isalpha())
     counts: defaultdict[str, float] = defaultdict(float)
     for script, many in scripts.items():
         for language in SCRIPTS.get(script, "").split():
             counts[language] += UNSEEN * many / scripts.total()
-    # Kana tell Japanese from Chinese, however many characters both have.
+    # Kana tell Japanese from Chinese, however many characters the two share.
     if scripts["HIRAGANA"] + scripts["KATAKANA"] > 0.05 * scripts.total():
         counts["ja"] += 10
     elif scripts["CJK"]:
@@ -187,7 +187,7 @@ def detect(text: str, among: Sequence[str]) -> list[tuple[str, float]]:
 
 
 def find_other(text: str, expected: str) -> str | None:
-    """The language that a text is clearly in, if it is another than the one expected; short texts tell nothing."""
+    """Return the language that a text is clearly in, if it is not the expected one; None for short texts."""
     if len(_WORD.findall(text)) < FEWEST_WORDS:
         return None
     shares = dict(detect(text, [expected, *NAMES]))
@@ -196,7 +196,7 @@ def find_other(text: str, expected: str) -> str | None:
 
 
 def find_clear(text: str) -> str | None:
-    """The language that a text is clearly in."""
+    """Return the language that a text is clearly in, or None."""
     if len(_WORD.findall(text)) < FEWEST_WORDS:
         return None
     best, share = detect(text, list(NAMES))[0]
@@ -205,7 +205,7 @@ def find_clear(text: str) -> str | None:
 
 @cache
 def _tables() -> dict[str, list[tuple[str, float]]]:
-    """Each word, each ending with … before it and each letter with … behind it: whose they are, and what they count."""
+    """Return the languages of each word, ending (as …ing) and letter (as ß…), with its weight for each of them."""
     owners: dict[str, list[str]] = {}
     for mark, lists in (("", WORDS), ("…", ENDINGS)):
         for language, words in lists.items():

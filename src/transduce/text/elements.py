@@ -1,4 +1,4 @@
-"""The XML of office documents as elements: those of one paragraph at a time, and the rest of the file as it is."""
+"""Parse the XML of office documents into elements, one paragraph at a time; the rest of the file stays as it is."""
 
 import re
 from collections.abc import Callable
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from xml.parsers import expat
 
-# Bounds for files that were made to do harm: elements in each other, and in one paragraph.
+# Limits against malicious files: depth of nesting, and elements in one paragraph.
 DEEPEST, MOST_IN_PARAGRAPH = 200, 200_000
 
-# The standards' names for their vocabularies, the second of each by ISO's strict variant.
+# XML namespaces of the standards; w and a have another in ISO's strict variant.
 _VOCABULARIES = {
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w",
     "http://purl.oclc.org/ooxml/wordprocessingml/main": "w",
@@ -19,7 +19,7 @@ _VOCABULARIES = {
     "urn:oasis:names:tc:opendocument:xmlns:office:1.0": "office",
 }
 PARAGRAPHS = {"w:p", "a:p", "text:p", "text:h"}
-# What was deleted, and what somebody notes about the text.
+# Deleted text, and comments on the text.
 UNTOUCHED = {"w:del", "w:moveFrom", "text:tracked-changes", "office:annotation"}
 _TAG = re.compile(rb"<(?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+>")
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Node:
-    """An element, or with no name what stands between two tags."""
+    """An element, or, without a name, the text between two tags."""
 
     name: str
     opening: str
@@ -39,7 +39,7 @@ class Node:
 
     @property
     def raw(self) -> str:
-        """As it was read."""
+        """Its XML as it was read."""
         return self.opening + "".join(node.raw for node in self.inner) + self.closing
 
     @property
@@ -49,20 +49,20 @@ class Node:
 
 
 class Reader(Generic[T]):
-    """Reads an XML file into its parts: what is made of its outermost paragraphs, and all between them.
+    """Cuts an XML file into parts: what `make` returns for each outermost paragraph, and the text between them.
 
-    A paragraph of which nothing is made stays as it is.
+    A paragraph for which `make` returns None stays as it is.
     """
 
     def __init__(self, content: bytes, make: "Callable[[Node], list[str | T] | None]"):
         self.parts: list[str | T] = []
         self._content, self._make = content, make
-        self._done = 0  # how much of it is in the parts
+        self._done = 0  # bytes of it that are in the parts
         self._end = 0  # of the last tag
         self._text: list[str] = []  # since then
         self._begin = 0  # of the paragraph
         self._above: list[Node] = []
-        self._depth = self._left_alone = 0  # how deep we are, and where what is not looked at began
+        self._depth = self._left_alone = 0  # the current depth, and that of the untouched element, if any
         self._many = 0  # elements in the paragraph
         self._parser = expat.ParserCreate("utf-8", " ")
         self._parser.buffer_text = True
@@ -74,13 +74,13 @@ class Reader(Generic[T]):
         self.parts.append(content[self._done :].decode())
 
     def _refuse(self, *_: object) -> None:
-        # Nothing is to be looked up or expanded as a file tells it.
-        raise ValueError("it declares a document type, which no program writes there")
+        # A document type could make the parser look up or expand entities.
+        raise ValueError("it declares a document type, which office programs never do")
 
     def _open(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise ValueError(f"more than {DEEPEST} elements stand in each other")
+            raise ValueError(f"more than {DEEPEST} levels of nested elements")
         vocabulary, _, own = name.rpartition(" ")
         name = f"{_VOCABULARIES.get(vocabulary, '')}:{own}"
         begin = self._parser.CurrentByteIndex

@@ -1,9 +1,9 @@
-"""More subwords for a vocabulary that a model knows: new ones stand behind the old, which keep their numbers.
+"""Add subwords to a vocabulary that a model knows: new ones come after the old, which keep their numbers.
 
-What the old subwords leave in pieces is put together: the most frequent neighbours in the new text become a subword,
-and so on, as byte-pair encoding learns; characters that were unknown or spelled in bytes become subwords of their own.
-A text in which no new subword occurs is split as before. In BPE new merges come after all old ones; in a unigram model
-a new subword scores as its parts do together and a hair more, so that it takes their place and changes nothing else.
+The new text is split into the old subwords, and the most frequent pair of neighbours becomes a subword, again and
+again, as in byte-pair encoding; characters that were unknown or spelled in bytes become subwords of their own. A text
+without any new subword is split as before. In BPE, new merges rank after all old ones; in a unigram model, a new
+subword scores what its parts score together and a hair more, so it replaces them and changes nothing else.
 """
 
 import heapq
@@ -14,17 +14,17 @@ from itertools import pairwise
 
 from transduce.text.pieces import NORMAL, UNUSED, USER_DEFINED, Piece, read_pieces, unused, write_pieces
 from transduce.text.shards import SIDES, Side
-from transduce.text.subwords import BEGIN, END, HIDDEN, PAD, SPACE, UNKNOWN, Subwords
+from transduce.text.subwords import BEGIN, END, HIDDEN, PAD, SPACE, UNKNOWN, Subwords, spell_symbols
 
-FEWEST = 5  # a subword that occurs less often in the new text is not learned: nor would its vector be
+FEWEST = 5  # rarer subwords of the new text are not learned, since their vectors would not be either
 LONGEST = 16  # characters, as in SentencePiece
-MOST_WORDS = 300_000  # the most frequent words, from which is learned
-HAIR = 1e-3  # of a logarithm: less than what tells one split from another
+MOST_WORDS = 300_000  # the most frequent ones, to learn from
+HAIR = 1e-3  # in log-probability: less than the difference between two splits
 Candidate = tuple[str, ...]  # an unknown symbol, or two neighbours
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """The words of a text, the most frequent ones."""
+    """Count the words of a text and keep the most frequent ones."""
     words: Counter[str] = Counter()
     for line in lines:
         words.update(line.split())
@@ -35,9 +35,9 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 def extend(
     subwords: dict[Side, Subwords], words: dict[Side, Counter[str]], count: int, symbols: Sequence[str] = ()
 ) -> dict[Side, Subwords]:
-    """Both sides' subwords with at most so many new ones, learned from their words, and with the symbols.
+    """Return both sides' subwords with at most `count` new ones, learned from their words, and with `symbols`.
 
-    Two sides that share one vocabulary still do: what the one learns has its number in the other too.
+    Sides that share a vocabulary still do afterwards: what one learns gets its number in the other too.
     """
     source, target = SIDES
     sides = {side: _add(subwords[side], _symbols(subwords[side], symbols)) for side in SIDES}
@@ -56,7 +56,7 @@ def extend(
 
 
 def learn_more(subwords: Subwords, words: Counter[str], count: int) -> list[Piece]:
-    """At most so many new pieces, those first that occur most often."""
+    """Learn at most `count` new pieces, the most frequent first."""
     texts = _Text(subwords, words)
     scores = _scores(subwords)
     lowest = min(scores.values(), default=0.0)
@@ -64,7 +64,7 @@ def learn_more(subwords: Subwords, words: Counter[str], count: int) -> list[Piec
     while len(learned) < count and (parts := texts.most_frequent()):
         score = lowest - 1 - len(learned)
         if subwords.kind == "unigram":
-            # Those learned first win over others that would take one of the same parts.
+            # Earlier pieces score more, so they win over later ones that need one of the same parts.
             hair = HAIR * (2 - len(learned) / count)
             score = sum(scores[part] for part in parts) + hair if len(parts) > 1 else lowest
         text = "".join(parts)
@@ -75,7 +75,7 @@ def learn_more(subwords: Subwords, words: Counter[str], count: int) -> list[Piec
 
 
 class _Text:
-    """The words of a text in their symbols, and how often unknown symbols and pairs of neighbours occur."""
+    """The words of a text as symbols, with the counts of unknown symbols and of neighbouring pairs."""
 
     def __init__(self, subwords: Subwords, words: Counter[str]):
         self.kind = subwords.kind
@@ -93,7 +93,7 @@ class _Text:
         heapq.heapify(self.heap)
 
     def most_frequent(self) -> Candidate | None:
-        """What occurs most often; of equals the first in the alphabet."""
+        """Return the most frequent candidate, or None; of equals, the first in the alphabet."""
         while self.heap:
             count, parts = heapq.heappop(self.heap)
             now = self.tally[parts]
@@ -104,7 +104,7 @@ class _Text:
         return None
 
     def join(self, parts: Candidate, scores: dict[str, float]) -> None:
-        """Make a symbol known, or one symbol of two, wherever they stand."""
+        """Learn a candidate: make a symbol known, or join two neighbours wherever they occur."""
         places = sorted(self.places[parts])
         for place in places:
             self._count(place, -1)
@@ -133,7 +133,7 @@ class _Text:
         return set(found)
 
     def _may_join(self, left: str, right: str) -> bool:
-        """Letters go with letters, digits with digits where they did so far, signs with signs; a space with all."""
+        """Whether to join: letters with letters, signs with signs, digits if the model joins them, a space with all."""
         text = left + right
         if self.kind == "word" or not {left, right} <= self.known or text in self.taken or len(text) > LONGEST:
             return False
@@ -157,7 +157,7 @@ def _merge(row: list[str], pair: Candidate) -> list[str]:
 
 
 def _settle(row: list[str], scores: dict[str, float]) -> list[str]:
-    """Merge, as BPE does, what has become two parts of a known subword: the best first."""
+    """Merge neighbours that form a known subword, best first, as BPE does."""
     while found := [(-scores[a + b], at) for at, (a, b) in enumerate(pairwise(row)) if a + b in scores]:
         _, at = min(found)
         row = [*row[:at], row[at] + row[at + 1], *row[at + 2 :]]
@@ -165,7 +165,7 @@ def _settle(row: list[str], scores: dict[str, float]) -> list[str]:
 
 
 def _split(subwords: Subwords, words: list[str]) -> list[list[str]]:
-    """Words in their subwords; unknown characters one by one, also where they are spelled in bytes."""
+    """Split words into subwords; unknown characters stand one by one, even if the model spells them in bytes."""
     processor = subwords.processor
     tokens, pieces = processor.encode(words, num_threads=1), processor.encode(words, out_type=str, num_threads=1)
     is_byte = [processor.is_byte(token) for token in range(processor.get_piece_size())]
@@ -188,18 +188,18 @@ def _own_pieces(subwords: Subwords) -> list[Piece]:
 
 
 def _scores(subwords: Subwords) -> dict[str, float]:
-    """The subwords that a text of this side is split into and that may be joined, with their scores."""
+    """Return the scores of the subwords that texts of this side are split into and that may be joined."""
     return {piece.text: piece.score for piece in _own_pieces(subwords) if piece.kind == NORMAL}
 
 
 def _symbols(subwords: Subwords, symbols: Sequence[str]) -> list[Piece]:
     known = subwords.processor.piece_to_id
-    fixed = [symbol for symbol in symbols if not subwords.processor.is_control(known(symbol))]
+    fixed = [symbol for symbol in spell_symbols(symbols) if not subwords.processor.is_control(known(symbol))]
     return [Piece(symbol, 0.0, USER_DEFINED) for symbol in dict.fromkeys(fixed)]
 
 
 def _add(subwords: Subwords, new: Sequence[Piece], numbered: Sequence[str] | None = None) -> Subwords:
-    """The model with new pieces behind its own; `numbered` are all that get a number, here or on the other side."""
+    """Append new pieces to a model; `numbered` are all texts that get a number, for this side or the other."""
     if not new and not numbered:
         return subwords
     model = read_pieces(subwords.model, "the subwords")
@@ -210,10 +210,10 @@ def _add(subwords: Subwords, new: Sequence[Piece], numbered: Sequence[str] | Non
     for piece in model.pieces[: len(subwords)]:
         text = piece.text.replace(HIDDEN, "")
         if text in texts:
-            del texts[text]  # it has its number already: of the other side, or as a part of words
+            del texts[text]  # it has a number already: from the other side, or as a part of words
             pieces.append(own.get(text, piece) if piece.kind in (UNUSED, NORMAL) else piece)
         else:
             pieces.append(piece)
-    for text in texts:  # those that are split into already, but had no number, keep their scores
+    for text in texts:  # pieces after LAST, which had no number, keep their scores
         pieces.append(rest.pop(text, None) or own.get(text) or unused(text, model))
     return Subwords(write_pieces(model, [*pieces, *rest.values()], (UNKNOWN, BEGIN, END, PAD)))

@@ -1,7 +1,7 @@
-"""More trees out of few: constituents as trees of their own, and neighbours as one tree.
+"""Make more trees out of few: constituents become trees of their own, and neighbouring trees are joined.
 
 The hard part for a model that writes trees is to keep its place in the sentence. Constituents, being short, teach it
-what a place is; neighbours together teach it places that few sentences of a treebank reach.
+what a place is; joined trees teach it places that few sentences of a treebank reach.
 """
 
 from collections import deque
@@ -10,16 +10,16 @@ from random import Random
 
 from transduce.text.trees import ROOT, Tree, TreeError, parse_tree
 
-MOST_JOINED = 3  # trees, itself counted
-MOST_WORDS = 120  # of trees together; longer ones are left alone
+MOST_JOINED = 3  # trees in one union
+MOST_WORDS = 120  # in one union; longer ones are not made
 
 Line = tuple[int, bytes]
 
 
 def grow(trees: Iterable[Line], constituents: int, joined: int, seed: int) -> Iterator[Line]:
-    """The raw trees with their lines; behind each so many of its constituents, and so many unions with what follows.
+    """Yield each raw tree with its line, then `constituents` of its parts and `joined` unions with the next trees.
 
-    A tree that cannot be read is passed on as it is: whoever decodes it says what is wrong.
+    A tree that cannot be read is passed on as it is; `decode_block` reports what is wrong with it.
     """
     chance = Random(seed)
     for (line, raw), *following in _windows(trees, MOST_JOINED):
@@ -37,17 +37,17 @@ def grow(trees: Iterable[Line], constituents: int, joined: int, seed: int) -> It
 
 
 def choose_constituents(tree: Tree, most: int, chance: Random) -> list[Tree]:
-    """Some of the constituents with two words or more that are not the whole; the longer the likelier."""
+    """Choose at most `most` constituents of two or more words but not the whole tree; longer ones are likelier."""
     found = [(len(node.words()), node) for kind, node in tree.steps() if kind == "open"]
     whole = found[0][0]
     parts = [(words, node) for words, node in found if 2 <= words < whole]
-    # The largest of u^(1/w) are a sample without replacement by the weights w (Efraimidis and Spirakis 2006).
+    # The items with the largest u^(1/w) are a sample without replacement by weights w (Efraimidis and Spirakis 2006).
     parts.sort(key=lambda part: chance.random() ** (1 / part[0]), reverse=True)
     return [node for _, node in parts[:most]]
 
 
 def _windows(trees: Iterable[Line], size: int) -> Iterator[list[Line]]:
-    """Each tree with those that follow it."""
+    """Yield each tree with those that follow it, at most `size` together."""
     held: deque[Line] = deque()
     for tree in trees:
         held.append(tree)

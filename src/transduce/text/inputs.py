@@ -1,4 +1,4 @@
-"""The settings of `prepare`, and from them the inputs: which files belong together, and that they are there."""
+"""The settings of `prepare`, and the inputs they name: which files belong together, and that all can be read."""
 
 import hashlib
 import json
@@ -24,114 +24,114 @@ KINDS = ("source", "target", "pairs", "trees")
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareConfig(Settings):
-    """Where the text is, and what is done with it."""
+    """Where the text is, and what to do with it."""
 
     section: ClassVar[str] = ""
 
     source: tuple[Path, ...] = ()
-    """files in the source language, one sentence a line; each goes with the --target file in the same place"""
+    """files in the source language, one sentence a line; the first goes with the first --target file, and so on"""
     target: tuple[Path, ...] = ()
     """files in the target language"""
     pairs: tuple[Path, ...] = ()
-    """files that hold both sides: .tsv, .jsonl or .tmx (like all files: plain, .gz, .xz, .bz2 or .zst)"""
+    """files that hold both sides: .tsv, .jsonl or .tmx (any file may be plain, .gz, .xz, .bz2 or .zst)"""
     weight: tuple[float, ...] = ()
-    """how often an epoch shows each input, in the order of --source, then --pairs; 2 is twice, 0.5 is half of it"""
+    """how often an epoch shows each input, in the order of --source, --pairs, --trees; 2: twice, 0.5: half of it"""
     dev_source: tuple[Path, ...] = ()
-    """source side of the validation set"""
+    """source side of the dev set"""
     dev_target: tuple[Path, ...] = ()
-    """target side of the validation set"""
+    """target side of the dev set"""
     dev_pairs: tuple[Path, ...] = ()
-    """validation set, both sides in one file"""
+    """dev set with both sides in one file"""
     dev_split: int | None = None
-    """take this many training pairs away as validation set"""
+    """hold out this many training pairs as the dev set"""
     test_source: tuple[Path, ...] = ()
-    """source side of a test set, only read to keep it out of the training set"""
+    """source side of a test set; read only to keep the test set out of the training set"""
     test_target: tuple[Path, ...] = ()
-    """target side of a test set"""
+    """target side of the test set"""
     test_pairs: tuple[Path, ...] = ()
-    """test set, both sides in one file"""
+    """test set with both sides in one file"""
     watch_source: tuple[Path, ...] = ()
-    """source side of other validation sets, each scored on its own while a model trains, such as of general text"""
+    """source side of further dev sets, for example of general text; training reports each set's scores"""
     watch_target: tuple[Path, ...] = ()
-    """target side of such sets"""
+    """target side of the further dev sets"""
     watch_pairs: tuple[Path, ...] = ()
-    """such sets, both sides in one file"""
+    """further dev sets, each with both sides in one file"""
     task: Literal["translation", "parsing"] = "translation"
     """what the pairs are: sentences in two languages, or sentences and their trees"""
     trees: tuple[Path, ...] = ()
-    """files of trees in brackets, Penn Treebank style, one a line or spread over lines; for --task parsing"""
+    """files of bracketed trees, Penn Treebank style, one a line or spread over lines; for --task parsing"""
     dev_trees: tuple[Path, ...] = ()
-    """trees of the validation set"""
+    """trees of the dev set"""
     test_trees: tuple[Path, ...] = ()
-    """trees of a test set, only read to keep its sentences out of the training set (--clean.leak source)"""
+    """trees of a test set; read only to keep its sentences out of the training set (--clean.leak source)"""
     watch_trees: tuple[Path, ...] = ()
-    """trees of other validation sets, each scored on its own while a model trains"""
+    """trees of further dev sets; training reports each set's scores"""
     openings: Literal["plain", "labelled"] = "plain"
-    """how a tree's constituents open: ( or (NP; they close with )NP in any case"""
+    """how constituents open in a tree's sequence: ( or (NP; they always close with )NP"""
     slots: Slots = "plain"
-    """what stands for a word in a tree's sequence: XX for all (plain), its tag, which the parser then predicts, or its
-    tag and the word itself, by which the model keeps its place (words)"""
+    """what stands for a word in a tree's sequence: XX (plain), its tag, which the parser then predicts (tags), or its
+    tag and the word itself, which helps the model keep its place (words)"""
     constituents: int = 0
-    """so many constituents of each training tree are trees to learn from too, the longer the likelier"""
+    """constituents of each training tree to add as trees of their own; longer ones are likelier to be chosen"""
     joined: int = 0
-    """so many times each training tree is one tree together with one or two that follow it"""
+    """trees to add for each training tree by joining it with the next one or two"""
     builtin: Literal["numbers"] | None = None
-    """a corpus that comes with transduce, instead of files"""
+    """use a corpus that comes with transduce instead of files"""
     columns: tuple[int, ...] = (1, 2)
     """columns of source and target in .tsv files, counted from 1"""
     quoted: bool = False
-    """read fields of .tsv files in double quotes, with those inside doubled, as spreadsheets write them"""
+    """read .tsv fields in double quotes (doubled inside a field), as spreadsheets write them"""
     keys: tuple[str, ...] = ("source", "target")
-    """keys of source and target in .jsonl files; translation.en looks inside"""
+    """keys of source and target in .jsonl files; translation.en is the key en inside translation"""
     languages: tuple[str, ...] = ()
-    """languages of source and target, as in en de: those of .tmx files, and those by which the model is found; without
-    them it is found by the endings of the files' names"""
+    """source and target language, as in en de: those to read from .tmx files and to list the model under; by default
+    the endings of the file names tell the model's"""
     seed: int = 1
-    """seed of the dev split and of the sample that subwords are learned from"""
+    """seed of the dev split, of the sample that subwords are learned from, and of added pairs and trees"""
     workers: int | None = None
-    """processes that clean and encode; off: one for each core"""
+    """processes that clean and encode; off: one per core"""
     save_dropped: bool = False
-    """also write every dropped pair, with the rule that dropped it, to dropped.tsv.gz in the folder of the data set's
-    parts; its path is printed"""
+    """also write every dropped pair, with the rule that dropped it, to dropped.tsv.gz in the data set, and print that
+    file's path"""
     subwords: SubwordsConfig = field(default_factory=SubwordsConfig)
     clean: CleanConfig = field(default_factory=CleanConfig)
     vary: VaryConfig = field(default_factory=VaryConfig)
 
     def problems(self) -> Iterator[str]:
-        """Settings that contradict each other."""
+        """Yield settings that contradict each other or cannot be meant."""
         for role in ROLES:
             sources, targets = getattr(self, f"{role}source"), getattr(self, f"{role}target")
             if len(sources) != len(targets):
                 yield (
                     f"{role}source has {len(sources)} files and {role}target has {len(targets)}; "
-                    f"they go together one by one, so give as many of each"
+                    f"they are paired in order, so give the same number of each"
                 )
         given = len(self.source) + len(self.pairs) + len(self.trees)
         if self.weight and len(self.weight) != given and len(self.source) == len(self.target):
             yield f"weight has {len(self.weight)} numbers for {given} inputs; give one for each"
         if any(weight <= 0 for weight in self.weight):
-            yield f"weight = {list(self.weight)} has a number that is not positive; leave such an input out instead"
+            yield f"weight = {list(self.weight)} has a number that is not positive; to drop an input, leave it out"
         if self.dev_split is not None and self.dev_split < 1:
             yield f"dev_split = {self.dev_split} is not positive"
         if self.dev_split is not None and (self.dev_source or self.dev_pairs or self.dev_trees):
             yield "dev_split and a dev set are both given; use one of them"
         if self.task == "parsing" and self.vary.any():
-            yield "vary is for sentences in two languages; trees have constituents and joined"
+            yield "vary is for translation; for trees use constituents and joined"
         if self.constituents < 0 or self.joined < 0:
             yield "constituents and joined cannot be negative"
         if self.dev_split and (self.constituents or self.joined):
-            yield "dev_split would take parts of what is trained on; with constituents or joined give dev_trees"
+            yield "dev_split would hold out parts of training trees; with constituents or joined give dev_trees"
         given_kinds = {kind for role in ROLES for kind in KINDS if getattr(self, f"{role}{kind}")}
         if self.builtin and given_kinds:
             yield "builtin and files are both given; use one of them"
         if self.task == "translation" and "trees" in given_kinds:
             yield "trees are for parsing; give --task parsing"
         if self.task == "parsing" and (given_kinds - {"trees"} or self.builtin):
-            yield "task = parsing reads trees, which hold their sentences; give --trees, --dev-trees and so on only"
+            yield "task = parsing reads trees, which contain their sentences; give only --trees, --dev-trees and so on"
         if self.task == "parsing" and self.subwords.joint:
             yield "task = parsing has words on one side and brackets on the other; use --no-subwords.joint"
         if self.task == "parsing" and self.clean.leak == "side":
-            yield "trees of other sentences often have the same brackets; use --clean.leak source, or off"
+            yield "different sentences often have the same brackets; use --clean.leak source, or off"
         if self.test_trees and self.clean.leak == "off":
             yield "test_trees is only read to keep sentences out of training; add --clean.leak source, or leave it out"
         if len(self.columns) != 2 or min(self.columns, default=0) < 1:
@@ -144,10 +144,10 @@ class PrepareConfig(Settings):
             yield f"workers = {self.workers} is not positive"
 
 
-# A corpus of few words has few subwords; everything else is as for any corpus.
+# A corpus with few words has few subwords; all else is as for any corpus.
 BUILTIN = {"numbers": PrepareConfig(builtin="numbers", subwords=SubwordsConfig(size=600, coverage=1.0))}
-# The paper's 16,000 subwords (section 6.3). A treebank was made by hand: no tree is dropped for what it says, twice or
-# at what length.
+# The paper's 16,000 subwords (section 6.3). Treebanks are made by hand, so no tree is dropped for its content, its
+# length or as a duplicate.
 PARSING = PrepareConfig(
     task="parsing",
     subwords=SubwordsConfig(size=16_000, joint=False),
@@ -159,7 +159,7 @@ PARSING = PrepareConfig(
 
 
 def starting_config(builtin: object, task: object) -> PrepareConfig:
-    """The settings that others are laid over, by the corpus and the task."""
+    """Return the defaults for a corpus and a task, which the given settings override."""
     return PARSING if task == "parsing" else BUILTIN.get(str(builtin), PrepareConfig())
 
 
@@ -174,7 +174,7 @@ class Inputs:
     watch: tuple[Input, ...] = ()
 
     def describe(self, config: PrepareConfig) -> dict[str, Any]:
-        """All that the data set is a function of: settings and the files' contents, not their places."""
+        """Return everything that the data set depends on: settings and the files' contents, but not their paths."""
         settings = to_dict(config)
         for name in ("workers", *(f"{role}{kind}" for role in ROLES for kind in KINDS)):
             del settings[name]
@@ -185,7 +185,7 @@ class Inputs:
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
             for role in roles
         }
-        # Data sets made before there were such things are still up to date.
+        # Without what is unused, so that data sets made before these settings existed are still up to date.
         if not settings["subwords"]["extend"]:
             del settings["subwords"]["extend"]
         if not config.vary.any():
@@ -200,12 +200,12 @@ class Inputs:
         return {"format": FORMAT, "rules": VERSION, "settings": settings, "contents": contents}
 
     def fingerprint(self, config: PrepareConfig) -> str:
-        """A checksum of `describe`."""
+        """Return a checksum of `describe`."""
         return hashlib.sha256(json.dumps(self.describe(config), sort_keys=True).encode()).hexdigest()
 
 
 def find_inputs(config: PrepareConfig) -> Inputs:
-    """Put the files together to inputs; missing, empty and repeated files are one error that names them all."""
+    """Combine the files into inputs; a single error names all missing, empty and repeated files."""
     if config.builtin:
         train, dev, test = (
             (Input(files=(Path(f"{config.builtin}.{split}"),), format="builtin"),) for split in ("train", "dev", "test")
@@ -215,7 +215,7 @@ def find_inputs(config: PrepareConfig) -> Inputs:
         return Inputs(train, dev, test, _checksum_builtin([*train, *dev, *test]))
     train, dev, test, watch = (_pair_up(config, role) for role in ROLES)
     if not train and config.task == "parsing":
-        raise DataError("no trees to train on are given; use --trees FILE")
+        raise DataError("no training trees are given; use --trees FILE")
     if not dev and not config.dev_split and config.task == "parsing":
         raise DataError("no dev set is given; use --dev-trees FILE, or --dev-split 1000")
     if not train:
@@ -227,11 +227,13 @@ def find_inputs(config: PrepareConfig) -> Inputs:
 
 
 def name_watched(inputs: tuple[Input, ...]) -> list[str]:
-    """The names of the sets that are watched: those of their files up to the first dot, which must tell them apart."""
+    """Return the names of the watched sets: their files' names up to the first dot, which must differ."""
     names = [re.sub(r"[^\w-]", "-", given.files[0].name.split(".")[0]) for given in inputs]
     for name, given in zip(names, inputs):
         if names.count(name) > 1 or name in ("", "train", "dev"):
-            raise DataError(f"{given.files[0]}: a watched set is named by its file, and {name!r} is taken; rename it")
+            raise DataError(
+                f"{given.files[0]}: a watched set is named after its file, and {name!r} is taken; rename the file"
+            )
     return names
 
 
@@ -287,7 +289,7 @@ def _check_files(inputs: list[Input]) -> dict[str, dict[str, Any]]:
                 problems.append(f"{path}: cannot be read: {error.strerror}")
                 continue
             if entry["sha256"] in seen:
-                problems.append(f"{path}: holds the same bytes as {seen[entry['sha256']]}; name each text once")
+                problems.append(f"{path}: has the same content as {seen[entry['sha256']]}; name each text once")
             seen[path.resolve()] = seen[entry["sha256"]] = path
     if problems:
         raise DataError("\n".join(problems))

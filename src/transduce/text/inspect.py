@@ -51,7 +51,7 @@ def _measure_vocabulary(data: DataSet, side: Side) -> dict[str, Any]:
     for tokens in data.train.token_arrays(side):
         counted = np.bincount(tokens[: COUNTED_TOKENS - read], minlength=len(subwords))
         if len(counted) > len(counts):
-            raise DataError(f"{data.parts}: holds tokens that are no subwords; find the damaged file with --verify")
+            raise DataError(f"{data.parts}: has token ids outside the vocabulary; find the damaged file with --verify")
         counts += counted
         read = min(COUNTED_TOKENS, read + len(tokens))
     is_byte = np.array([subwords.processor.is_byte(i) for i in range(len(subwords))])
@@ -69,7 +69,7 @@ def _measure_vocabulary(data: DataSet, side: Side) -> dict[str, Any]:
 
 
 def measure_padding(source: np.ndarray, target: np.ndarray) -> dict[str, float]:
-    """The share of padding in batches of 25,000 tokens a side, had they been padded: in random order, and by length."""
+    """Return the share of padding that batches of 25,000 tokens a side would have, in random order and by length."""
     chosen = np.random.default_rng(0).permutation(len(source))[:LONGEST_SAMPLE]
     shares: dict[str, float] = {}
     for name, order in (
@@ -79,7 +79,7 @@ def measure_padding(source: np.ndarray, target: np.ndarray) -> dict[str, float]:
         real = padded = 0
         first = 0
         while first < len(order):
-            # As padding trainers count: sentences times the longest of them must fit the budget.
+            # As trainers that pad count: sentences times the longest of them must fit the budget.
             some = order[first : first + BUDGET]
             longest = np.maximum.accumulate(np.maximum(source[some], target[some]).astype(np.int64))
             end = max(1, int(np.searchsorted(longest * np.arange(1, len(some) + 1), BUDGET, side="right")))

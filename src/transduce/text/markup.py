@@ -1,7 +1,7 @@
-"""HTML as texts to translate and the markup around them, which stays as it is, character for character.
+"""Cut HTML into texts to translate and the markup around them, which stays as it is, character for character.
 
-A text goes on over tags within a line, such as bold and links: each word of its translation gets those of the word that
-it comes from. All other tags end it. What people read of the tags themselves, such as `alt`, is translated by itself.
+A text continues across inline tags, such as bold and links: each word of its translation gets the tags of the word it
+comes from. All other tags end a text. Attributes that people read, such as `alt`, are translated as texts of their own.
 """
 
 import html
@@ -15,16 +15,16 @@ from itertools import accumulate
 
 from transduce.text.tags import cut_tags, name_of, say, words_of
 
-# Tags within a line: of those here, a text goes on over the ones that are closed in it.
+# Inline tags: a text continues across those that are closed within it.
 INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite data del dfn em font i ins kbd label mark q s samp small span strike strong sub "
     "sup time tt u var".split()
 )
-EMPTY = frozenset({"img", "wbr"})  # the same, but they hold nothing
-# So that no text takes more time than in proportion to its length.
-MOST_ELEMENTS = 100  # in a text; where there are more, their tags end texts
+EMPTY = frozenset({"img", "wbr"})  # the same, but without content
+# Keeps the time proportional to the length of the text.
+MOST_ELEMENTS = 100  # in a text; if there are more, each of their tags ends a text
 
-Links = Sequence[tuple[int, int]]  # (source word, target word), counted from 0; words are what spaces divide
+Links = Sequence[tuple[int, int]]  # (source word, target word), counted from 0; words are separated by spaces
 Path = tuple[int, ...]  # numbers of elements, each within the one before
 
 WORD = re.compile(r"\S+")
@@ -32,7 +32,7 @@ WORD = re.compile(r"\S+")
 
 @dataclass(frozen=True)
 class Element:
-    """A tag, or a pair of tags, and which characters of the text are in it."""
+    """A tag, or a pair of tags, and the range of characters in it."""
 
     opening: str
     closing: str
@@ -49,24 +49,24 @@ class Passage:
 
     @cached_property
     def _stretches(self) -> tuple[list[int], list[Path]]:
-        """Where the elements around a character change, and what they are from there on."""
+        """The places where the elements around a character change, and what they are from there on."""
         begins = sorted({0, *(place for element in self.elements for place in (element.begin, element.end))})
-        # What holds no word is around none.
+        # An element without words is around no character.
         numbered = [(n, one) for n, one in enumerate(self.elements) if self.text[one.begin : one.end].strip()]
         return begins, [tuple(n for n, one in numbered if one.begin <= place < one.end) for place in begins]
 
     def around(self, place: int) -> Path:
-        """The elements around a character."""
+        """Return the elements around a character."""
         begins, paths = self._stretches
         return paths[bisect_right(begins, place) - 1]
 
 
 class Markup:
-    """An HTML text, cut: `texts` are to be translated, and `fill` puts translations in their places."""
+    """HTML cut into parts: `texts` are to be translated, and `fill` puts the translations in their places."""
 
     def __init__(self, text: str):
         self._parts: list[str | Passage] = []
-        run: list[str] = []  # texts at even places, tags within the line at odd ones
+        run: list[str] = []  # texts at even places, inline tags at odd ones
         tags: set[str] = set()
         read: dict[str, None] = {}
         for part, kind in cut_tags(text):
@@ -87,16 +87,16 @@ class Markup:
 
     @property
     def texts(self) -> list[str]:
-        """The texts, without any tag, and behind them those that stand in tags, each once."""
+        """The texts, without any tags, followed by those inside tags, each once."""
         return [*(passage.text for passage in self._passages), *self._read]
 
     @property
     def has_elements(self) -> bool:
-        """Whether tags stand within texts, so that links of words are needed."""
+        """Whether there are tags within texts, so that `fill` needs word links."""
         return any(passage.elements for passage in self._passages)
 
     def fill(self, translations: Sequence[tuple[str, Links | None]]) -> str:
-        """The HTML with a translation for each text; without its links words are taken to keep their order."""
+        """Return the HTML with these translations; without links, words are assumed to keep their order."""
         left = iter(translations)
         texts = [next(left) for _ in self._passages]
         read = {own: text for own, (text, _) in zip(self._read, left)}
@@ -119,18 +119,18 @@ def _is_inline(tag: str) -> bool:
 
 
 def _find_passages(run: Sequence[str]) -> Iterator[str | Passage]:
-    """The passages of a line's texts and tags; tags that are not closed in it divide it, and those around all stay."""
+    """Yield the passages of a run of texts and inline tags; a tag without a partner in the run ends a passage."""
     partners = _find_partners(run)
     begin = 0
     for place in range(1, len(run) + 1, 2):
-        if place not in partners:  # it stands alone, or the run ends
+        if place not in partners:  # a tag without a partner, or the end of the run
             yield from _find_passage(run, begin, place, partners)
             yield from run[place : place + 1]
             begin = place + 1
 
 
 def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, int]) -> Iterator[str | Passage]:
-    """One passage, from a text to before a tag; all tags between have their partners there."""
+    """Yield the passage in `run[begin:end]`, whose tags all have partners there; tags around all of it stay outside."""
     behind: list[str] = []
     while end - begin > 3 and not run[begin] and not run[end - 1] and partners[begin + 1] == end - 2:
         yield run[begin + 1]
@@ -156,9 +156,9 @@ def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, 
 
 
 def _find_partners(run: Sequence[str]) -> dict[int, int]:
-    """For each tag the place of the one that closes or opens it, or its own if it holds nothing.
+    """Return for each tag the place of the one that closes or opens it, or its own if it has no content.
 
-    Tags without a partner are left out, and so are all around them.
+    Tags without a partner are left out, and so are all tags around them.
     """
     partners: dict[int, int] = {}
     above: list[int] = []
@@ -177,12 +177,12 @@ def _find_partners(run: Sequence[str]) -> dict[int, int]:
 
 
 def escape_text(text: str) -> str:
-    """A text as it stands between tags."""
+    """Escape a text that stands between tags."""
     return html.escape(text, quote=False)
 
 
 def weave(passage: Passage, translation: str, links: Links | None, escape: Callable[[str], str] = escape_text) -> str:
-    """A translation with the elements of its passage; `escape` writes what is no tag as the format has it."""
+    """Return a translation with the elements of its passage; `escape` writes all but tags as the format needs it."""
     source = [found.span() for found in WORD.finditer(passage.text)]
     target = [found.span() for found in WORD.finditer(translation)]
     if not passage.elements or not target:
@@ -191,7 +191,7 @@ def weave(passage: Passage, translation: str, links: Links | None, escape: Calla
     origins = find_origins(len(source), len(target), links)
     paths = [_paths_of(passage, *source[origin]) for origin in origins]
     used = {number for own in paths for path in own for number in path}
-    standing: list[tuple[int, str, Path]] = []  # what holds no words: where it stands, and the elements around it
+    standing: list[tuple[int, str, Path]] = []  # elements without words: place, tags, elements around
     for number, element in enumerate(passage.elements):
         if number in used:
             continue
@@ -199,7 +199,7 @@ def weave(passage: Passage, translation: str, links: Links | None, escape: Calla
             place, space = _find_place(passage.text, element.begin, translation, source, target, origins)
             around = tuple(other for other in passage.around(element.begin) if other < number)
             standing.append((place, element.opening + element.closing + space, around))
-        else:  # no word comes from its words: it gets the nearest
+        else:  # no target word comes from its words: it gets the nearest one
             word = sum(stop <= element.begin for _, stop in source)
             near = min(range(len(target)), key=lambda place: abs(origins[place] - word))
             head, core, tail = paths[near]
@@ -222,7 +222,7 @@ def weave(passage: Passage, translation: str, links: Links | None, escape: Calla
 
 
 def find_origins(source: int, target: int, links: Links | None) -> list[int]:
-    """The source word that each target word comes from; without links, the one at the same share of the way."""
+    """Return the source word that each target word comes from; without a link, the one at the same relative place."""
     origins = [place * source // target for place in range(target)]
     for origin, place in links or ():
         if place < target and origin < source:
@@ -238,7 +238,7 @@ def _find_place(
     target: Sequence[tuple[int, int]],
     origins: Sequence[int],
 ) -> tuple[int, str]:
-    """Where in a translation what stands between two letters of the text belongs, and the space it needs behind it."""
+    """Return where in the translation an element without words belongs, and the space it needs after it."""
     word = sum(end <= at for _, end in source)  # the one it stands in or before
     if word == len(source):
         return target[-1][1], ""
@@ -249,7 +249,7 @@ def _find_place(
     if rest and not any(map(str.isalnum, rest)):  # the mark of a footnote before a comma
         stop = target[min(backwards, key=lambda place: abs(origins[place] - word))][1]
         return stop - len(rest) if translation[:stop].endswith(rest) else stop, ""
-    if before.strip() and behind.isspace():  # or behind it; behind a sentence it stays behind one
+    if before.strip() and behind.isspace():  # or after a word; after punctuation it stays after the same mark
         alike = [place for place in backwards if translation[target[place][1] - 1] == before and not before.isalnum()]
         return target[min(alike or backwards, key=lambda place: abs(origins[place] - word + 1))][1], ""
     near = min(range(len(target)), key=lambda place: abs(origins[place] - word))
@@ -257,16 +257,16 @@ def _find_place(
 
 
 def _paths_of(passage: Passage, begin: int, end: int) -> tuple[Path, Path, Path]:
-    """The elements around a word: its punctuation in front, itself, its punctuation behind."""
+    """Return the elements around a word's leading punctuation, the word itself and its trailing punctuation."""
     (_, first), (_, last), _ = _cut_word(passage.text, begin, end)
     most, _ = Counter(map(passage.around, range(first, last))).most_common(1)[0]
-    # Where it has none, what a translation has is within what goes on beside the word.
+    # If only the translation has punctuation here, it gets the elements of what is beside the word.
     head = passage.around(begin) if begin < first else passage.around(begin - 1) if begin else ()
     return head, most, passage.around(end - 1 if last < end else end)
 
 
 def _cut_word(text: str, begin: int, end: int) -> list[tuple[int, int]]:
-    """Where a word's punctuation in front, the word itself and its punctuation behind begin and end."""
+    """Return where a word's leading punctuation, the word itself and its trailing punctuation begin and end."""
     letters = [place for place in range(begin, end) if text[place].isalnum()]
     first, last = (letters[0], letters[-1] + 1) if letters else (begin, end)
     return [(begin, first), (first, last), (last, end)]
@@ -285,5 +285,5 @@ def _render(pieces: Sequence[tuple[str, Path]], elements: Sequence[Element]) -> 
 
 
 def _shared(one: Path, other: Path) -> int:
-    """How many elements two paths begin with together."""
+    """Return how many elements two paths have in common from the start."""
     return next((place for place, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))

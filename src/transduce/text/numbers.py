@@ -1,12 +1,12 @@
-"""The built-in corpus: English numbers, years, dates, clock times and prices with their German, and no download.
+"""The built-in corpus: numbers, years, dates, clock times and prices in English and German; it needs no download.
 
 It is small but real. Order crosses within a word ("twenty-one", "einundzwanzig"), within a phrase ("twenty-five to
 eight", "fünf nach halb acht") and within a sentence ("the train leaves at …", "der Zug fährt um … ab"). Each source has
 exactly one target, so exact match is a fair score.
 
 Values are held out: a number, a year, a day of a month, a time or an amount that occurs in dev or test never occurs in
-train, neither alone nor in a date or a sentence. The numbers from 0 to 100 are free of this and always in train, so
-that each word of dev and test can be known from it.
+train, neither alone nor in a date or a sentence. The numbers from 0 to 100 are exempt and always in train, so that it
+teaches every word of dev and test.
 """
 
 import re
@@ -31,7 +31,7 @@ def _words(row: str) -> list[str]:
 
 
 def _check(name: str, value: int, allowed: range) -> None:
-    """Refuse a value that the words of this file cannot say."""
+    """Refuse a value that cannot be put into words here."""
     if value not in allowed:
         raise ValueError(f"{name} = {value} has no words here; use one in {allowed}")
 
@@ -97,7 +97,7 @@ GERMAN_WEEKDAYS = _words("Montag Dienstag Mittwoch Donnerstag Freitag Samstag So
 
 @cache
 def say_year(year: int) -> tuple[str, str]:
-    """Say a year in both languages, each of which has its own span of years said in hundreds."""
+    """Say a year in both languages, each with its own range of years said in hundreds."""
     _check("year", year, range(1100, 2100))
     century, rest = divmod(year, 100)
     tail = "hundred" if rest == 0 else f"oh {english_cardinal(rest)}" if rest < 10 else english_cardinal(rest)
@@ -108,7 +108,7 @@ def say_year(year: int) -> tuple[str, str]:
 
 @cache
 def say_ordinal(day: int) -> tuple[str, str]:
-    """Say which day of the month in both languages, the German without its ending."""
+    """Say a day of the month as an ordinal in both languages, the German one without its ending."""
     _check("day", day, range(1, 32))
     head, hyphen, last = english_cardinal(day).rpartition("-")
     german = german_cardinal(day) + ("t" if day < 20 else "st")
@@ -172,7 +172,7 @@ POUND = Currency(("pound", "pounds"), ("penny", "pence"), "Pfund", ("Penny", "Pe
 def say_price(
     coins: int, parts: int, currency: Currency, brief: bool = False, accusative: bool = False
 ) -> tuple[str, str]:
-    """Say an amount in both languages; a brief one does not name its parts, and only a one shows the accusative."""
+    """Say an amount in both languages; a brief one does not name cents or pence; only a one shows the accusative."""
     one, one_part = (currency.accusative, "einen") if accusative else ("ein", "ein")
     english = f"{english_cardinal(coins)} {currency.english[coins != 1]}"
     german = f"{one if coins == 1 else german_cardinal(coins)} {currency.german}"
@@ -204,7 +204,7 @@ def _pick(random: Random, items: Sequence[T]) -> T:
 
 
 def _number(random: Random, lengths: Sequence[int]) -> int:
-    """Pick a number by its length first, so that short ones are met too, and make one in four rounder."""
+    """Pick a number, its length first so that short ones occur too, and make one in four rounder."""
     length = _pick(random, lengths)
     n = int(random.random() * 10**length)
     return n - n % 10 ** _pick(random, range(length)) if random.random() < 0.25 else n
@@ -225,7 +225,7 @@ def _year(random: Random) -> Phrase:
 
 
 def _day(english: str, german: str, random: Random) -> Phrase:
-    """Say a day of a month, and of a week where the patterns ask for it."""
+    """Say a day of a month, and of the week if the patterns ask for it."""
     month, week = _pick(random, range(12)), _pick(random, range(7))
     day = _pick(random, range(1, monthrange(2001, month + 1)[1] + 1))  # any year may follow, so never a leap day
     english_day, german_day = say_ordinal(day)
@@ -237,7 +237,7 @@ def _day(english: str, german: str, random: Random) -> Phrase:
 
 
 def _time(random: Random) -> Phrase:
-    """Say a time, half of the time with the part of the day where it has one."""
+    """Say a time; half of those with a usual part of the day name it."""
     hour, minute = _pick(random, range(1, 13)), _pick(random, range(0, 60, 5))
     english, german = say_time(hour, minute)
     parts = [part for part in PARTS_OF_DAY if hour in part[2]]
@@ -327,7 +327,7 @@ KINDS = ("number",) * 8 + ("date",) * 5 + ("price",) * 3 + ("time",) * 2 + ("yea
 
 @dataclass(frozen=True)
 class Example:
-    """A source with its one right target, and the values that both of them state."""
+    """A source with its one right target, and the values in both."""
 
     kind: str
     source: str
@@ -376,6 +376,6 @@ def examples(split: Split, seed: int = 1) -> Iterator[Example]:
 
 
 def corpus(split: Split, pairs: int | None = None, seed: int = 1) -> list[tuple[str, str]]:
-    """Return the first pairs of a split, as many as `PAIRS` says unless told, so that fewer are a prefix of more."""
+    """Return the first pairs of a split, by default as many as `PAIRS` says; fewer pairs are a prefix of more."""
     stream = islice(examples(split, seed), PAIRS.get(split) if pairs is None else pairs)
     return [(example.source, example.target) for example in stream]

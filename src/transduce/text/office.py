@@ -1,4 +1,4 @@
-"""Documents of word processors, slides and e-books: zipped XML, some of whose files have texts; all others stay."""
+"""Word-processor documents, slides and e-books: zipped XML, of which only the files with text are changed."""
 
 import copy
 import io
@@ -12,11 +12,11 @@ from transduce.errors import DataError
 from transduce.text.markup import Links, Markup
 from transduce.text.paragraphs import Paragraphs
 
-# Bounds for what a document may become when it is unpacked: bytes more than it has, bytes of its texts, files.
+# Limits for an unpacked document: bytes more than it has when packed, bytes of files with text, files.
 MOST_MORE, MOST_TEXT, MOST_FILES = 1 << 28, 1 << 26, 20_000
 
 _DRAWN = r"(?:charts/chart|diagrams/(?:data|drawing))\d+"
-# By the ending of a document's name, the files in it that have texts.
+# The files with text in a document, by the ending of its name.
 _FILES = {
     ".docx": re.compile(rf"word/(?:(?:document|header|footer|footnotes|endnotes)\d*|{_DRAWN})\.xml", re.IGNORECASE),
     ".odt": re.compile(r"(?:content|styles)\.xml"),
@@ -25,7 +25,7 @@ _FILES = {
     ".epub": re.compile(r".*\.(?:x?html?|ncx)", re.IGNORECASE),
 }
 ENDINGS = tuple(_FILES)
-# What documents are by what is in them: a file that says so, or a folder.
+# The kind of a document by its contents: the file `mimetype`, or a folder.
 _TYPES = {
     b"application/vnd.oasis.opendocument.text": ".odt",
     b"application/vnd.oasis.opendocument.presentation": ".odp",
@@ -33,27 +33,27 @@ _TYPES = {
     b"application/epub+zip": ".epub",
 }
 _FOLDERS = {"word": ".docx", "ppt": ".pptx", "xl": ".xlsx"}
-_OLD = b"\xd0\xcf\x11\xe0"  # Office's format of before 2007, in which it also locks the newer ones
+_OLD = b"\xd0\xcf\x11\xe0"  # Office's format before 2007, also used for newer documents with a password
 
 
 class Office:
-    """A document that was read: `texts` are to be translated, and `fill` makes the same document of translations."""
+    """A document: `texts` are to be translated, and `fill` makes the same document with the translations."""
 
     def __init__(self, name: str, content: bytes, most_text: int = MOST_TEXT):
         self._content = content
         ending = PurePath(name).suffix.lower()
         self._pages: dict[str, Markup | Paragraphs] = {}
-        """the files that have texts, by their names"""
+        """the files with text, by their names"""
         for own, read in _read(name, ending, content, most_text):
             try:
                 self._pages[own] = Markup(read.decode("utf-8")) if ending == ".epub" else Paragraphs(read)
             except (expat.ExpatError, ValueError) as error:
-                raise DataError(f"{name}: damaged: {own} is no XML that can be read ({error}); save it again") from None
+                raise DataError(f"{name}: damaged: {own} is not readable XML ({error}); save it again") from None
         self.texts = [text for page in self._pages.values() for text in page.texts]
         self.has_elements = any(page.has_elements for page in self._pages.values())
 
     def fill(self, translations: Sequence[tuple[str, Links | None]]) -> bytes:
-        """The document with a translation for each text; without its links words are taken to keep their order."""
+        """Return the document with these translations; without links, words are assumed to keep their order."""
         if not self.texts:
             return self._content
         left = iter(translations)
@@ -64,15 +64,15 @@ class Office:
                 if page := self._pages.get(info.filename):
                     filled = page.fill([next(left) for _ in page.texts])
                     content = filled.encode("utf-8", "replace") if isinstance(filled, str) else filled
-                archive.writestr(copy.copy(info), content)  # in the order and with the packing that it had
+                archive.writestr(copy.copy(info), content)  # in the same order and with the same compression
         return made.getvalue()
 
 
 def _read(name: str, ending: str, content: bytes, most_text: int) -> Iterator[tuple[str, bytes]]:
-    """The files in a document that have texts, when all of it has been seen to be whole."""
+    """Yield the files with text, once the whole document has been checked."""
     locked = f"{name}: is locked with a password; save it without one"
     if content.startswith(_OLD):
-        raise DataError(f"{locked}, or, if it is of before Office 2007, as {ending}")
+        raise DataError(f"{locked}, or, if it is older than Office 2007, as {ending}")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
@@ -82,36 +82,36 @@ def _read(name: str, ending: str, content: bytes, most_text: int) -> Iterator[tu
                 raise DataError(locked)
             found = _find_ending(archive)
             if found and found != ending:
-                raise DataError(f"{name}: is a {found} document by its content; give it that ending")
+                raise DataError(f"{name}: its content is that of a {found} document; rename it to {found}")
             if not wanted and not found:
-                raise DataError(f"{name}: has nothing that {ending} documents have their text in; save it again")
+                raise DataError(f"{name}: has none of the files that hold a {ending} document's text; save it again")
             if damaged := archive.testzip():
-                raise DataError(f"{name}: damaged: {damaged} has another checksum; fetch or save it again")
+                raise DataError(f"{name}: damaged: the checksum of {damaged} is wrong; download or save it again")
             yield from ((info.filename, archive.read(info)) for info in wanted)
     except DataError:
         raise
-    except Exception as error:  # of the archive, or of a decompressor, of which each has its own
-        raise DataError(f"{name}: damaged, or no {ending} document ({error}); fetch or save it again") from None
+    except Exception as error:  # from the archive or a decompressor, each with its own kinds
+        raise DataError(f"{name}: damaged, or not a {ending} document ({error}); download or save it again") from None
 
 
 def _check_sizes(
     name: str, most: int, most_text: int, members: Sequence[zipfile.ZipInfo], wanted: Sequence[zipfile.ZipInfo]
 ) -> None:
-    """What is unpacked is cut at the size that it is said to have, so these can be trusted."""
+    """Check the sizes that the archive states; unpacking stops at these sizes, so they can be trusted."""
     text, size = (sum(info.file_size for info in some) for some in (wanted, members))
     if len(members) > MOST_FILES or size > most or text > most_text:
         raise DataError(
-            f"{name}: is too large when it is unpacked: {len(members):,} files, {size:,} bytes, {text:,} of them text; "
-            f"at most {MOST_FILES:,}, {most:,} and {most_text:,}; divide it"
+            f"{name}: is too large when unpacked: {len(members):,} files, {size:,} bytes, {text:,} of them text; "
+            f"at most {MOST_FILES:,}, {most:,} and {most_text:,} are accepted; split it"
         )
     if len({info.filename for info in members}) < len(members):
-        raise DataError(f"{name}: damaged: has files of the same name; save it again")
+        raise DataError(f"{name}: damaged: has several files of the same name; save it again")
     if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in members):
-        raise DataError(f"{name}: is packed as no document is; save it again")
+        raise DataError(f"{name}: is compressed in a way that documents never are; save it again")
 
 
 def _is_locked(archive: zipfile.ZipFile, wanted: Sequence[zipfile.ZipInfo]) -> bool:
-    """Whether it says that its texts are encrypted; fonts in e-books often are."""
+    """Whether files with text are encrypted; in e-books fonts often are, which does not matter."""
     names = archive.namelist()
     if "META-INF/manifest.xml" in names and b"encryption-data" in archive.read("META-INF/manifest.xml"):
         return True

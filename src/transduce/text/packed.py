@@ -1,4 +1,4 @@
-"""Files as they are packed: .gz, .xz, .bz2 and .zst, read and written as plain ones are."""
+"""Compressed files (.gz, .xz, .bz2 and .zst), read and written like plain ones."""
 
 import bz2
 import gzip
@@ -17,7 +17,7 @@ COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
 
 def open_bytes(path: Path) -> tuple[BinaryIO, BinaryIO]:
-    """Open a plain or compressed file; returns the stream of its text and the raw file whose place shows progress."""
+    """Open a plain or compressed file; return the stream of its text and the raw file, whose place shows progress."""
     try:
         raw = path.open("rb")
     except OSError as error:
@@ -37,7 +37,7 @@ def open_bytes(path: Path) -> tuple[BinaryIO, BinaryIO]:
 
 
 def decode(name: str, content: bytes) -> str:
-    """The text of a file that must be UTF-8; a byte order mark stays in it."""
+    """Decode a file that must be UTF-8; a byte order mark stays in the text."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -47,7 +47,7 @@ def decode(name: str, content: bytes) -> str:
 
 
 def write_packed(path: Path, text: BinaryIO, ending: str) -> None:
-    """Write a text to a file, compressed as files with this ending are; the same text gives the same bytes."""
+    """Write a text to a file, compressed as `ending` says; the same text gives the same bytes."""
     with path.open("wb") as raw:
         match ending.lower():
             case ".gz":
@@ -83,7 +83,7 @@ def _write_zstd(raw: BinaryIO) -> BinaryIO:
 
 
 class _Zstd(io.RawIOBase):
-    """The text of a .zst file; unlike zstandard's own reader, it tells a file that was cut off from one that ends."""
+    """The text of a .zst file; unlike zstandard's own reader, this notices a file that was cut off."""
 
     CHUNK = 1 << 14
 
@@ -117,6 +117,6 @@ class _Zstd(io.RawIOBase):
 
 
 def damage_errors() -> tuple[type[Exception], ...]:
-    """What the decompressors raise; zstd's only where it has been imported to open a file."""
+    """Return what decompressors raise for damaged files; zstd's only if it has been imported to open one."""
     zstd = sys.modules.get("zstandard") or sys.modules.get("compression.zstd")
     return (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))

@@ -1,8 +1,8 @@
-"""The XML of office documents as texts to translate and all around them, which stays as it is, character for character.
+"""Cut office documents' XML into texts to translate and all around them, which stays as it is, character for character.
 
-A paragraph is cut into stretches of one look and what stands between them: pictures, notes, bookmarks. It is translated
-whole. Most of it has one look, which the translation has too; words of another look, and links, go with the words that
-come from them. Line breaks, tabs and fields end a text, since what is computed must stay where it is.
+A paragraph is cut into stretches of one look and what is between them: pictures, notes, bookmarks. It is translated as
+a whole. The translation has the look of most of the paragraph; words that come from words of another look, or of a
+link, get that. Line breaks, tabs and fields end a text, since what is computed must stay where it is.
 """
 
 import html
@@ -22,15 +22,15 @@ _HOW_MANY = "urn:oasis:names:tc:opendocument:xmlns:text:1.0 c"
 _RUNS = {"w:r", "a:r"}
 _STYLES = {"w:rPr", "a:rPr"}  # how a run looks
 _TEXTS = {"w:t", "a:t"}
-# A text goes on over these, which hold a part of it,
+# A text continues across these, which contain a part of it;
 _AROUND = {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:dir", "w:bdo", "text:span", "text:a", "text:meta"}
-# it ends where one of these begins and where it ends,
+# it ends where one of these begins or ends,
 _FENCES = {"w:sdt", "w:sdtContent", "w:fldSimple", "w:customXml"}
 # and it ends at these.
 _ENDS = {"w:br", "w:cr", "w:tab", "w:ptab", "w:fldChar", "w:instrText", "a:br", "a:fld", "text:tab", "text:line-break"}
-# Nothing to see: they would only cut texts and are left out of paragraphs that are translated.
+# Invisible: they would only split texts, so translated paragraphs are written without them.
 _HIDDEN = {"w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen", "w:smartTagPr", "text:soft-page-break"}
-# What a run says of its language and of its spelling, which programs write wherever they looked.
+# A run's language and spelling marks, which programs scatter through texts and which do not change the look.
 _LANGUAGE = re.compile(r"<w:lang\b[^>]*/>|\s(?:lang|altLang|dirty|err|smtClean)=\"[^\"]*\"")
 _NO_STYLE = re.compile(r"<[^<>/\s]*\s*(?:/>|>\s*</[^<>]*>)")
 _NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -38,7 +38,7 @@ _SPACES = re.compile(r"[ \t\r\n]+")
 
 
 class Paragraphs:
-    """An XML file of a document, cut: `texts` are to be translated, and `fill` puts translations in their places."""
+    """An XML file cut into parts: `texts` are to be translated, and `fill` puts the translations in their places."""
 
     def __init__(self, content: bytes):
         self._encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
@@ -49,12 +49,12 @@ class Paragraphs:
         self.has_elements = any(passage.elements for passage in passages)
 
     def fill(self, translations: Sequence[tuple[str, Links | None]]) -> bytes:
-        """The file with a translation for each text; without its links words are taken to keep their order."""
+        """Return the file with these translations; without links, words are assumed to keep their order."""
         return _fill(self._parts, iter(translations)).encode(self._encoding)
 
 
 class _Look(NamedTuple):
-    """What must stand around a text so that it looks as it does."""
+    """The tags around a text that give it its look."""
 
     opening: str = ""
     closing: str = ""
@@ -62,7 +62,7 @@ class _Look(NamedTuple):
 
 @dataclass
 class _Text:
-    """A stretch of one look."""
+    """A stretch of text with one look."""
 
     content: str
     look: _Look
@@ -70,7 +70,7 @@ class _Text:
 
 @dataclass
 class _Thing:
-    """What stands in a text, or what ends one; there may be paragraphs in it."""
+    """Something in a text that is no text, or that ends one; it may contain paragraphs."""
 
     parts: "list[str | _Line]"
     ends: bool = False
@@ -78,7 +78,7 @@ class _Thing:
 
 @dataclass
 class _Around:
-    """What holds a part of a text."""
+    """An element that contains a part of a text."""
 
     opening: str
     closing: str
@@ -90,19 +90,19 @@ _Item = _Text | _Thing | _Around
 
 @dataclass
 class _Line:
-    """A text to translate, with what stands in it."""
+    """A text to translate, with the things in it."""
 
     items: list[_Item]
 
     def find_inner(self) -> Iterator["_Line"]:
-        """The lines within the things that stand in it."""
+        """Yield the lines inside the things in it."""
         for item in _walk(self.items):
             if isinstance(item, _Thing):
                 yield from _find_lines(item.parts)
 
     @cached_property
     def look(self) -> _Look:
-        """How most of it looks."""
+        """The look of most of its characters."""
         letters: Counter[_Look] = Counter()
         for item in _walk(self.items):
             if isinstance(item, _Text):
@@ -110,7 +110,7 @@ class _Line:
         return letters.most_common(1)[0][0]
 
     def make_passage(self, show: Callable[[_Thing], str]) -> Passage:
-        """The text in the look of most of it; other looks and things are elements in it."""
+        """Return the text in the look of most of it; other looks and things become elements in it."""
         text, elements = self._collect(self.items, 0, show)
         return Passage(text, tuple(elements))
 
@@ -134,7 +134,7 @@ class _Line:
         return text, elements
 
     def fill(self, left: Iterator[tuple[str, Links | None]]) -> str:
-        """The line with the next translation; those of the lines within it come before."""
+        """Return the line with its translation, the next in `left` after those of the lines inside it."""
         passage = self.make_passage(lambda thing: _fill(thing.parts, left))
         translation, links = next(left)
         opening, closing = self.look
@@ -146,7 +146,7 @@ _Parts = list[str | _Line]
 
 
 def _walk(items: Sequence[_Item]) -> Iterator[_Item]:
-    """All items, also those in others."""
+    """Yield all items, including those inside others."""
     for item in items:
         yield item
         if isinstance(item, _Around):
@@ -154,7 +154,7 @@ def _walk(items: Sequence[_Item]) -> Iterator[_Item]:
 
 
 def _find_lines(parts: _Parts) -> Iterator[_Line]:
-    """All lines in the order in which their translations are put in."""
+    """Yield all lines in the order in which `fill` takes their translations."""
     for part in parts:
         if isinstance(part, _Line):
             yield from part.find_inner()
@@ -169,13 +169,13 @@ def _fill(parts: _Parts, left: Iterator[tuple[str, Links | None]]) -> str:
 
 
 def _cut(node: Node) -> _Parts | None:
-    """The parts of a paragraph, if there is anything in it to translate."""
+    """Return the parts of a paragraph, or None if it has nothing to translate."""
     parts = _make_parts(node)
     return parts if any(isinstance(part, _Line) for part in parts) else None
 
 
 def _make_parts(node: Node) -> _Parts:
-    """An element with the lines of all paragraphs in it."""
+    """Return an element as parts, with the lines of all paragraphs in it."""
     if node.name in UNTOUCHED:
         return [node.raw]
     if node.name in PARAGRAPHS:
@@ -186,7 +186,7 @@ def _make_parts(node: Node) -> _Parts:
 
 
 def _find_items(nodes: Sequence[Node], *, is_open: bool) -> Iterator[_Item]:
-    """What a paragraph is made of; in OpenDocument texts stand there as they are, in Office's XML in runs."""
+    """Yield a paragraph's items; it contains text directly in OpenDocument (`is_open`), in runs in Office's XML."""
     for node in nodes:
         name = node.name
         if not name:
@@ -209,7 +209,7 @@ def _find_items(nodes: Sequence[Node], *, is_open: bool) -> Iterator[_Item]:
 
 
 def _cut_run(run: Node) -> Iterator[_Item]:
-    """The texts of a run and the things in it, each in a run of its own."""
+    """Yield the texts of a run and the things in it, each in a run of its own."""
     style = "".join(own.raw for own in run.inner if own.name in _STYLES)
     seen = _LANGUAGE.sub("", style)
     seen = "" if _NO_STYLE.fullmatch(seen) else seen
@@ -229,13 +229,13 @@ def _cut_run(run: Node) -> Iterator[_Item]:
 
 
 def _ends_text(node: Node) -> bool:
-    """What has a text of its own is a field of OpenDocument: a number of a page, a date."""
+    """Whether a thing ends the text; if it has text of its own, it is a field of OpenDocument, such as a date."""
     is_long_space = node.name == "text:s"
     return is_long_space or node.name in _ENDS or any(own.text.strip() for own in node.inner if not own.name)
 
 
 def _join(items: Iterable[_Item]) -> list[_Item]:
-    """The items, where texts of one look that stand beside each other are one."""
+    """Join neighbouring texts of one look."""
     joined: list[_Item] = []
     for look, group in groupby(items, lambda item: item.look if isinstance(item, _Text) else None):
         own = list(group)
@@ -248,7 +248,7 @@ def _has_letters(items: Sequence[_Item]) -> bool:
 
 
 def _cut_lines(items: Sequence[_Item]) -> Iterator[str | _Line]:
-    """The lines of a paragraph, and what ends them."""
+    """Yield the lines of a paragraph, and what ends them."""
     line: list[_Item] = []
     for item in _open_up(items):
         if isinstance(item, _Thing) and item.ends:
@@ -261,7 +261,7 @@ def _cut_lines(items: Sequence[_Item]) -> Iterator[str | _Line]:
 
 
 def _open_up(items: Sequence[_Item]) -> Iterator[_Item]:
-    """What holds an end of a text ends texts itself, before and behind it."""
+    """Let an element that contains the end of a text end texts itself, where it opens and where it closes."""
     for item in items:
         if isinstance(item, _Around) and any(isinstance(own, _Thing) and own.ends for own in _walk(item.inner)):
             yield _Thing([item.opening], ends=True)
@@ -272,7 +272,7 @@ def _open_up(items: Sequence[_Item]) -> Iterator[_Item]:
 
 
 def _make_line(items: Sequence[_Item]) -> Iterator[str | _Line]:
-    """One line; things before and behind its words stay there, and so does what is around all of it."""
+    """Yield one line; things before and after its words stay outside it, and so does an element around all of it."""
     begin, end = 0, len(items)
     while begin < end and isinstance(thing := items[begin], _Thing):
         yield from thing.parts

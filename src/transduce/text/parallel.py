@@ -1,4 +1,4 @@
-"""Maps a function over blocks on all cores: in order, with few blocks in flight, so that memory stays bounded."""
+"""Map a function over blocks on all cores: in order, with few blocks in flight, so that memory stays bounded."""
 
 import multiprocessing
 import os
@@ -23,14 +23,14 @@ _task: Any = None
 
 
 def usable_cores() -> int:
-    """The cores this process may run on."""
+    """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parallel_map(
     make_task: Callable[..., Callable[[Item], Result]], arguments: tuple[Any, ...], items: Iterable[Item], workers: int
 ) -> Generator[Result, None, None]:
-    """Apply `make_task(*arguments)` to each item; every worker makes its own task once. Closing it ends the workers."""
+    """Apply `make_task(*arguments)` to each item; each worker makes its task once. Closing this ends the workers."""
     items = iter(items)
     start = list(islice(items, 3))
     if workers < 2 or len(start) < 3:  # starting processes would take longer than the work
@@ -52,7 +52,7 @@ def parallel_map(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise TransduceError(
-            "a worker process was ended from outside, most likely for want of memory; use fewer with --workers"
+            "a worker process was killed, most likely because memory ran out; use fewer with --workers"
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -60,11 +60,11 @@ def parallel_map(
 
 @contextmanager
 def _starting_workers() -> Iterator[None]:
-    """Start workers that are not interrupted while they import, and do not run the caller's script once more."""
+    """Let workers start without being interrupted while they import, and without running the caller's script again."""
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    # A worker inherits that Ctrl-C has to wait; here it is answered a moment later. Windows has no such thing.
+    # A worker inherits the blocked Ctrl-C; this process answers it a moment later. Windows cannot block signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
-    # A library's own thread may still take the signal, and Python would answer in the middle of a worker's start.
+    # A library's own thread may still get the signal, and Python would answer it in the middle of a worker's start.
     asked: list[int] = []
     here = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, _: asked.append(number)) if here else None
@@ -73,7 +73,7 @@ def _starting_workers() -> Iterator[None]:
     finally:
         sys.modules["__main__"] = main
         if here:
-            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)  # none: it was not Python's
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
         if before is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if asked and callable(handler):
@@ -88,7 +88,7 @@ def _begin(make_task: Callable[..., Callable[[Any], Any]], arguments: tuple[Any,
 
 
 def _end_with_parent() -> None:
-    """End this worker when the main process was killed: it would wait for its next item for ever."""
+    """End this worker if the main process is killed; otherwise it would wait for its next item for ever."""
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()

@@ -21,7 +21,7 @@ path { fill: none; stroke: #aab4c0; stroke-width: 1.5; }
 
 
 def draw_tree(tree: Tree, width: int = 100) -> str:
-    """A tree in characters: from the root down where it fits the width, else from left to right."""
+    """Draw a tree in characters: from the root down if it fits the width, else from left to right."""
     block = _draw(tree)
     if block.width <= width:
         return "\n".join(line.rstrip() for line in block.lines)
@@ -69,7 +69,7 @@ def _fill(line: str, width: int) -> str:
 
 
 def _join(anchors: Sequence[int], top: int) -> str:
-    """The line between a label and what hangs from it."""
+    """Return the line between a label and what hangs from it."""
     if len(anchors) == 1:
         return " " * top + "│"
     line = [" "] * anchors[0] + ["─"] * (anchors[-1] - anchors[0] + 1)
@@ -81,7 +81,7 @@ def _join(anchors: Sequence[int], top: int) -> str:
 
 
 def _outline(tree: Tree, before: str = "", behind: str = "") -> Iterator[str]:
-    """A line for each constituent; one that holds only words has them beside it."""
+    """Yield a line for each constituent and word; a constituent of words only has them beside its label."""
     if tree.word is not None:
         yield before + to_sentence([tree.word])
     elif all(child.word is not None for child in tree.children):
@@ -94,7 +94,7 @@ def _outline(tree: Tree, before: str = "", behind: str = "") -> Iterator[str]:
 
 
 def make_svg(trees: Iterable[Tree]) -> str:
-    """Trees one below the other, their words on one line each, in light and dark."""
+    """Draw trees one below the other, the words of each on one line, in light and dark."""
     parts: list[str] = []
     right, bottom = 0.0, float(MARGIN)
     for tree in trees:
@@ -112,7 +112,7 @@ def make_svg(trees: Iterable[Tree]) -> str:
 
 @dataclass
 class _Box:
-    """How wide a constituent is with all that hangs from it, and where from its left its label and its parts stand."""
+    """The width of a constituent with all that hangs from it, and its label's middle and its parts, from its left."""
 
     width: float
     middle: float
@@ -137,7 +137,7 @@ def _lay_out(tree: Tree) -> _Box:
 
 
 class _Drawing:
-    """One tree of a picture, from a height on."""
+    """One tree of a picture, drawn from `top` down."""
 
     def __init__(self, tree: Tree, top: float):
         self.parts: list[str] = []
@@ -148,7 +148,7 @@ class _Drawing:
         self.place(tree, box, MARGIN, 0)
 
     def place(self, tree: Tree, box: _Box, left: float, level: int) -> float:
-        """Draw a constituent, after what hangs from it; return where its middle is."""
+        """Draw a constituent and first what hangs from it; return where its middle is."""
         middle = left + box.middle
         if tree.word is not None:
             self.write(to_sentence([tree.word]), middle, self.bottom)
@@ -166,12 +166,12 @@ class _Drawing:
 
 
 def _escape(text: str) -> str:
-    """Text for XML, which cannot hold every character."""
+    """Escape text for XML, which cannot hold every character."""
     return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
 
 
 def _edge(x: float, y: float, to_x: float, to_y: float) -> str:
-    """A line down, across and down again, so that no edge crosses another part of the tree."""
+    """Return the path of a line down, across and down again, so that no edge crosses another part of the tree."""
     bend = y + (LEVEL - FONT - 9) / 2
     step = to_x - x
     if abs(step) < 1:
@@ -184,7 +184,7 @@ def _edge(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _height(tree: Tree) -> int:
-    """How many labels are above the deepest word."""
+    """Return how many labels are above the deepest word."""
     deepest = depth = 0
     for kind, _ in tree.steps():
         depth += {"open": 1, "word": 0, "close": -1}[kind]
@@ -193,5 +193,5 @@ def _height(tree: Tree) -> int:
 
 
 def _width(text: str) -> float:
-    """About how wide a text is in the font of the picture."""
+    """Estimate the width of a text in the font of the picture."""
     return FONT * sum(0.34 if c in _NARROW else 0.9 if c in _WIDE or ord(c) > 0x2E80 else 0.62 for c in text)

@@ -1,7 +1,7 @@
-"""SentencePiece models as lists of pieces: read, changed and written again.
+"""Read, change and write SentencePiece models as lists of pieces.
 
-A model is a protocol buffer (sentencepiece_model.proto). The little of that format that is needed is written out here:
-protobuf's own library would be a dependency for it alone.
+A model is a protocol buffer (sentencepiece_model.proto). The little of that format that is needed is implemented here,
+because protobuf's own library would be a dependency for this alone.
 """
 
 import struct
@@ -14,7 +14,7 @@ from transduce.text.subwords import hide
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # kinds of pieces
 UNIGRAM, BPE = 1, 2
-# Fields of a model, of a piece and of what the trainer was told.
+# Field numbers of a model, of a piece and of the trainer's settings.
 _PIECES, _TRAINER = 1, 2
 _TEXT, _SCORE, _KIND = 1, 2, 3
 _MODEL_TYPE, _FIRST_ID, _FIRST_NAME = 3, 40, 45  # unknown, begin, end, padding: 40 to 43, and their names 45 to 48
@@ -22,7 +22,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Piece(NamedTuple):
-    """A piece of text, how probable it is or when it is merged, and its kind."""
+    """A piece of text, its score (log-probability, or rank of its merge in BPE) and its kind."""
 
     text: str
     score: float = 0.0
@@ -37,10 +37,10 @@ class PieceModel:
     trainer: bytes
     rest: bytes
     origin: str = ""
-    """where it was read"""
+    """where it was read from"""
 
     def texts(self) -> set[str]:
-        """What a text is split into, but for bytes."""
+        """Return the pieces that texts are split into, except bytes."""
         return {piece.text for piece in self.pieces if piece.kind in (NORMAL, USER_DEFINED)}
 
     @property
@@ -50,7 +50,7 @@ class PieceModel:
 
 
 def unused(name: str, model: PieceModel) -> Piece:
-    """A piece that has its number and is never split into."""
+    """Return a piece that only takes up a number: no text is split into it."""
     # BPE merges unused pieces too and takes them apart later, but not always into the same parts.
     return Piece(hide(name) if model.is_bpe else name, 0.0, UNUSED)
 
@@ -70,14 +70,14 @@ def read_pieces(model: bytes, origin: str) -> PieceModel:
     except (IndexError, ValueError, struct.error) as error:
         raise DataError(f"{origin}: not a readable SentencePiece model ({error})") from error
     if not pieces or not trainer:
-        raise DataError(f"{origin}: not a whole SentencePiece model")
+        raise DataError(f"{origin}: not a complete SentencePiece model")
     return PieceModel(pieces, trainer, rest, origin)
 
 
 def write_pieces(model: PieceModel, pieces: Sequence[Piece], specials: tuple[int, int, int, int]) -> bytes:
-    """The model with other pieces; the numbers of the special ones are those of unknown, begin, end and padding."""
+    """Return the model with other pieces; `specials` are the numbers of unknown, begin, end and padding."""
     written = b"".join(_field(_PIECES, _BYTES, _write_piece(piece)) for piece in pieces)
-    # Of a field that comes twice the last one counts.
+    # If a field occurs twice, the last one counts.
     trainer = model.trainer + b"".join(
         _field(_FIRST_ID + place, _VARINT, number) + _field(_FIRST_NAME + place, _BYTES, pieces[number].text.encode())
         for place, number in enumerate(specials)
@@ -103,7 +103,7 @@ def _write_piece(piece: Piece) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """The fields of a message: number, how it is written, value."""
+    """Yield the fields of a message: number, wire type, value."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -119,7 +119,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         else:
             raise ValueError(f"field of kind {wire}")
         if at + size > len(data):
-            raise ValueError("it ends too soon")
+            raise ValueError("it ends too early")
         yield number, wire, data[at : at + size]
         at += size
 
@@ -132,7 +132,7 @@ def _field(number: int, wire: int, value: int | bytes) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Seven bits a byte, the lowest first; the eighth says that more follow."""
+    """Read a number and where it ends: seven bits a byte, lowest first; the eighth bit says that more follow."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -141,7 +141,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         if shift > 63:
-            raise ValueError("a number without an end")
+            raise ValueError("an unterminated number")
 
 
 def _write_varint(value: int) -> bytes:

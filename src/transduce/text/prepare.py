@@ -34,11 +34,11 @@ from transduce.text.vary import Varier
 MOST_PROBLEMS = 20
 DROPPED = "dropped.tsv.gz"
 LONG_LEARNING = 100_000  # pairs
-LANGUAGE_SAMPLE = 16, 16_384  # blocks, and lines out of them, from which is learned what is usual on each side
+LANGUAGE_SAMPLE = 16, 16_384  # blocks, and lines out of them, to learn what is usual on each side
 
 
 def prepare(out: Path, config: PrepareConfig) -> tuple[DataSet, bool]:
-    """Make the data set OUT; returns it, and whether it had to be made. A failure leaves what was there."""
+    """Make the data set OUT; return it, and whether it had to be made. A failure leaves what was there before."""
     inputs = find_inputs(config)
     if _is_up_to_date(out, config, inputs):
         shards.tidy(out)
@@ -66,21 +66,21 @@ def _is_up_to_date(out: Path, config: PrepareConfig, inputs: Inputs) -> bool:
         data = DataSet.open(out)
     except DataError:
         if other := shards.find_other_file(out):
-            raise DataError(f"{out}: holds other files ({other}) and no data set; name a new or empty folder") from None
+            raise DataError(f"{out}: holds other files ({other}) but no data set; name a new or empty folder") from None
         if (out / "manifest.json").exists():
-            _say(f"{out}: preparing again, because its manifest is damaged or of another version")
+            _say(f"{out}: preparing again, because its manifest is damaged or from another version")
         return False
     if data.manifest["fingerprint"] != inputs.fingerprint(config):
         changes = _differences(data.manifest["made_from"], inputs.describe(config))
         _say(f"{out}: preparing again, because {' and '.join(changes)}")
         return False
     if broken := next(data.verify(), None):
-        _say(f"{out}: preparing again, because of {broken}")
+        _say(f"{out}: preparing again, because it is damaged: {broken}")
     return not broken
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """What has changed since a data set was made, in words."""
+    """Yield what has changed since a data set was made, in words."""
     if old.get("rules") != new["rules"]:
         yield "the cleaning rules have changed"
     if old["contents"] != new["contents"]:
@@ -99,7 +99,7 @@ def _flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class _Preparation:
-    """One run of `prepare`: the steps in their order."""
+    """One run of `prepare`: its steps, in order."""
 
     def __init__(self, folder: Path, config: PrepareConfig, inputs: Inputs):
         self.folder, self.config, self.inputs = folder, config, inputs
@@ -136,7 +136,7 @@ class _Preparation:
         return manifest
 
     def read_held(self, name: str, inputs: tuple[Input, ...]) -> Spool:
-        """The pairs of a dev, test or watched set; what cannot be used of it is said here, and in no report."""
+        """Read a dev, test or watched set; what cannot be used is shown in the terminal, not in the report."""
         report = Report.begin(inputs, self.config.seed)
         spool = self.clean(f"reading {name}", inputs, _only_normalise(self.config.clean), HeldOut(), report)
         if inputs and not len(spool.rows) and name != "test":
@@ -193,13 +193,13 @@ class _Preparation:
         if (selection.verdicts == KEPT).any():
             return
         if clean := int((selection.verdicts == DEV).sum()):
-            raise DataError(f"dev_split = {self.config.dev_split} takes all {clean:,} clean pairs; take fewer")
+            raise DataError(f"dev_split = {self.config.dev_split} takes all {clean:,} clean pairs; hold out fewer")
         dropped = self.report.total_dropped()
         dropped.update({rule: int((selection.verdicts == code).sum()) for rule, code in CODES.items()})
         raise _nothing_left(dropped)
 
     def learn_subwords(self, train: Spool, verdicts: np.ndarray) -> dict[Side, Subwords]:
-        """Learn from a sample of the kept pairs in which inputs count by their weights; or take those of another."""
+        """Learn subwords from a sample of the kept pairs, weighted by input, or reuse others (`subwords.reuse`)."""
         config = self.config.subwords
         if config.reuse:
             return self.reuse_subwords(config.reuse, train, verdicts)
@@ -213,9 +213,9 @@ class _Preparation:
         for sides in groups:
             name = "learning" if config.joint else f"learning {sides[0]}"
             if kept >= LONG_LEARNING:
-                _say(f"{name} {config.size:,} subwords; once the pairs are read, SentencePiece shows no progress")
+                _say(f"{name} {config.size:,} subwords; once the pairs are read, SentencePiece reports no progress")
             with show_progress(name, kept, "pairs") as progress:
-                # Symbols and slips are to be spelled, and not to be learned by heart.
+                # Symbols and typos are to be spelled out, not to become subwords.
                 forms = Varier(replace(self.config.vary, symbols=0.0, typos=0.0), self.config.seed)
                 lines = train.lines(chosen, sides, progress.update, forms)
                 model = Subwords(_learn(lines, config))
@@ -223,12 +223,12 @@ class _Preparation:
         return models
 
     def learn_symbols(self, train: Spool, verdicts: np.ndarray) -> Subwords:
-        """What trees are written in."""
+        """Make the target side's model for trees: each symbol of their sequences is one token."""
         symbols = Counter(s for line in train.lines(verdicts == KEPT, ("target",)) for s in line.split())
         return Subwords(learn_symbols(choose_symbols(symbols, self.config.subwords.size)))
 
     def sample(self, train: Spool, verdicts: np.ndarray) -> np.ndarray:
-        """Which pairs subwords are learned from."""
+        """Choose the pairs that subwords are learned from."""
         most = self.config.subwords.sample
         kept = np.flatnonzero(verdicts == KEPT)
         if len(kept) > most:
@@ -240,9 +240,9 @@ class _Preparation:
         return chosen
 
     def reuse_subwords(self, origin: Path, train: Spool, verdicts: np.ndarray) -> dict[Side, Subwords]:
-        """The subwords of another data set or model; extended, if that is asked for.
+        """Return the subwords of another data set or model, extended if asked.
 
-        A translation model knows words and no brackets: what trees are written in is learned then.
+        A translation model has words and no brackets: for parsing, the symbols of trees are learned.
         """
         paths, config = find_subwords(origin), self.config.subwords
         source, target = load_sides(paths["source"], paths["target"])
@@ -258,7 +258,7 @@ class _Preparation:
             known = len(old[side])
             new = models[side].pieces(range(known, len(models[side])))
             shown = f": {' '.join(new[:8])}{' …' if len(new) > 8 else ''}" if new else ""
-            _say(f"{len(new):,} new subwords behind the {known:,} of {origin}{shown}")
+            _say(f"{len(new):,} new subwords added to the {known:,} of {origin}{shown}")
         return models
 
     def encode(
@@ -311,7 +311,7 @@ class _Preparation:
         writers: dict[str, SplitWriter],
         ranges: list[list[int]],
     ) -> None:
-        """Append the pairs of one spool to the splits, and note in `ranges` which of them each training input gave."""
+        """Append the pairs of one spool to the splits, and note in `ranges` which of them came from each input."""
         if not len(verdicts):
             return
         done = 0
@@ -343,11 +343,11 @@ class _Preparation:
 
 def _note_quotes(block: Block, given: Input) -> None:
     if looks_quoted(block, given):
-        _say(f"{given.files[0]}: has fields in double quotes, which stay in the text; to read them: --quoted")
+        _say(f"{given.files[0]}: has fields in double quotes, and the quotes stay in the text; --quoted removes them")
 
 
 def _only_normalise(config: CleanConfig) -> CleanConfig:
-    """The settings for a dev or test set, which is taken as it is: only pairs that lack a side are dropped."""
+    """Return the settings for a dev or test set, taken as it is: only empty or unreadable pairs may be dropped."""
     return replace(
         config, damaged=False, long=None, letters=None, repeated=None, copied=None, leak="off", language=None,
         script=False, ratio=None, duplicate=False, near_duplicate=False, tokens=None,
@@ -355,7 +355,7 @@ def _only_normalise(config: CleanConfig) -> CleanConfig:
 
 
 def _learn(lines: Iterator[str], config: SubwordsConfig) -> bytes:
-    """Learn subwords; what happens while the lines are read, such as Ctrl-C, is not reported as SentencePiece's."""
+    """Learn subwords; what is raised while lines are read, such as Ctrl-C, is not reported as SentencePiece's error."""
     failures: list[BaseException] = []
 
     def watched() -> Iterator[str]:
@@ -386,9 +386,9 @@ def _raise_problems(problems: list[Problem]) -> None:
         return
     lines = [str(problem) for problem in sorted(problems)[:MOST_PROBLEMS]]
     if len(problems) >= MOST_PROBLEMS:
-        lines.append("… and perhaps more: reading stopped here")
+        lines.append("… and perhaps more; reading stopped here")
     if any(problem.rule == "utf8" for problem in problems):
         lines.append("convert the file (iconv -f LATIN1 -t UTF-8), or drop such pairs with --clean.utf8 drop")
     if any(problem.rule == "format" for problem in problems):
-        lines.append("mend the file, or drop such rows with --clean.format drop")
+        lines.append("fix the file, or drop such rows with --clean.format drop")
     raise DataError("\n".join(lines))

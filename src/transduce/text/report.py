@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 110
 
 @dataclass
 class InputReport:
-    """The fate of one input's pairs."""
+    """What happened to the pairs of one input."""
 
     name: str
     weight: float
@@ -32,7 +32,7 @@ class InputReport:
 
 @dataclass
 class Report:
-    """The fate of all training pairs, with a few examples of each rule chosen at random."""
+    """What happened to the training pairs, with a few examples of each rule chosen at random."""
 
     inputs: list[InputReport]
     chance: random.Random
@@ -41,12 +41,12 @@ class Report:
     splits: dict[str, dict[str, int]] = field(default_factory=dict)
     met: Counter[str] = field(default_factory=Counter)
     first: dict[tuple[int, str], str] = field(default_factory=dict)
-    """where an input's first pair stood that a rule dropped or changed"""
+    """file and line of the first pair dropped or changed, by input and rule"""
     varied: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def begin(cls, inputs: Sequence[Input], seed: int) -> "Report":
-        """An empty report on some inputs."""
+        """Return an empty report on some inputs."""
         names = short_names(file for given in inputs for file in given.files)
         reports = [InputReport(" + ".join(names[file] for file in given.files), given.weight) for given in inputs]
         return cls(reports, random.Random(seed))
@@ -79,7 +79,7 @@ class Report:
                     chosen[place] = example
 
     def finish(self, selection: "Selection", splits: dict[str, dict[str, Any]]) -> None:
-        """Add what is known at the end."""
+        """Add what is known only at the end."""
         self.usual = {
             "ratio": round(selection.ratio, 3),
             "source_scripts": selection.source_scripts,
@@ -89,11 +89,11 @@ class Report:
         self.splits = {split: {name: entry[name] for name in names} for split, entry in splits.items()}
 
     def total_dropped(self) -> Counter[str]:
-        """Dropped pairs by rule, over all inputs."""
+        """Count dropped pairs by rule, over all inputs."""
         return sum((entry.dropped for entry in self.inputs), Counter[str]())
 
     def to_dict(self) -> dict[str, Any]:
-        """The report for a program."""
+        """Return the report as plain values, for JSON."""
         return {
             "inputs": [vars(entry) for entry in self.inputs],
             "dropped": {
@@ -127,7 +127,7 @@ def show_report(report: dict[str, Any], file: TextIO) -> None:
         print(line, file=file)
 
     dev = sum(entry["dev"] for entry in report["inputs"])
-    split_off = f", split {dev:,} off as dev set" if dev else ""
+    split_off = f", held {dev:,} out as the dev set" if dev else ""
     say(f"read {read:,} pairs, kept {kept:,} ({kept / max(1, read):.1%}){split_off}")
     for title, section in (("changed", report["changed"]), ("dropped", report["dropped"])):
         for name, entry in section.items():
@@ -150,7 +150,7 @@ def show_report(report: dict[str, Any], file: TextIO) -> None:
                 + (f"  ({worst})" if worst else "")
             )
     if varied := report.get("varied"):
-        say(f"  once more: {', '.join(f'{count:,} {kind}' for kind, count in varied.items())}")
+        say(f"  added in another form: {', '.join(f'{count:,} {kind}' for kind, count in varied.items())}")
     usual = report["usual"]
     scripts = "; ".join(f"{side} in {', '.join(usual[f'{side}_scripts']) or '?'}" for side in ("source", "target"))
     say(f"  usual: target length {usual['ratio']:.2f} × source; {scripts}")

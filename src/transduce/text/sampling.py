@@ -1,18 +1,19 @@
 """Subword regularisation at training time: BPE-dropout (Provilkov et al. 2020) and unigram sampling (Kudo 2018).
 
-Each word has a fixed number of alternative splits, drawn when first asked for with a generator that depends on the
-seed and the word alone; a sentence picks one for each word by seed, epoch, pair and place. So a batch with sampled
-subwords is as reproducible as one without, and a word that was met before costs a look-up.
+Each word has a fixed number of alternative splits, drawn on first use with random numbers that depend only on the seed
+and the word; a sentence picks one for each word by seed, epoch, pair and place. So a batch with sampled subwords is as
+reproducible as one without, and a known word costs one look-up.
 """
 
 import math
 import zlib
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from transduce.text.shards import SIDES, DataSet, Side
-from transduce.text.subwords import END, SPACE, TABLE_WORDS, Subwords, ragged_indices
+from transduce.text.subwords import END, SPACE, TABLE_WORDS, Subwords, ragged_indices, spell_symbols
 
 ALTERNATIVES = 16
 TABLE_TOKENS = 1 << 25
@@ -21,28 +22,28 @@ IMPOSSIBLE = -math.inf
 
 
 class Chance:
-    """Uniform numbers from a seed, cheap to begin: a linear congruential generator with Knuth's MMIX constants."""
+    """Uniform random numbers, cheap to seed: a linear congruential generator with Knuth's MMIX constants."""
 
     def __init__(self, seed: int):
         self.state = seed
         self.next()
 
     def next(self) -> float:
-        """A number in [0, 1)."""
+        """Return a number in [0, 1)."""
         self.state = (self.state * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
         return (self.state >> 11) * 2.0**-53
 
 
 class Splitter:
-    """Draws random splits of one word, given and returned as token ids."""
+    """Draws random splits of words, which are given and returned as token ids."""
 
-    def __init__(self, subwords: Subwords, rate: float, symbols: tuple[str, ...]):
+    def __init__(self, subwords: Subwords, rate: float, symbols: Sequence[str]):
         self.subwords, self.rate = subwords, rate
         self.pieces = subwords.pieces(range(len(subwords)))
         processor = subwords.processor
         self.ids: dict[str, int] = {}
         self.scores: dict[str, float] = {}
-        # Bytes, special symbols and the user's symbols are never taken apart or put together.
+        # Bytes, special symbols and the user's symbols are never split or merged.
         self.fixed: set[int] = set()
         for number, piece in enumerate(self.pieces):
             special = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
@@ -53,13 +54,13 @@ class Splitter:
                 self.scores[piece] = processor.get_score(number)
 
     def split(self, word: tuple[int, ...], chance: Chance) -> tuple[int, ...]:
-        """One random split."""
+        """Return one random split of a word."""
         if self.subwords.kind == "word" or not self.fixed.isdisjoint(word):
             return word
         text = "".join(self.pieces[token] for token in word)
         if not self.subwords.by_word:
             return self._draw_unigram(text, chance)
-        # Where none of the usual merges is passed over, the split is the usual one: most often, and then found quickly.
+        # If none of the usual merges is dropped, the split is the usual one: a shortcut for most words.
         begin = chance.state
         if all(chance.next() >= self.rate for _ in range(len(text) - len(word))):
             return word
@@ -67,7 +68,7 @@ class Splitter:
         return self._drop_merges(text, chance)
 
     def _drop_merges(self, text: str, chance: Chance) -> tuple[int, ...]:
-        """BPE in which each possible merge is passed over with probability `rate`, anew at every step."""
+        """Split by BPE in which each possible merge is dropped with probability `rate`, anew at every step."""
         score = self.scores.get
         parts = list(text)
         scores = [score(left + right, IMPOSSIBLE) for left, right in pairwise(parts)]
@@ -80,7 +81,7 @@ class Splitter:
         return tuple(self.ids[part] for part in parts)
 
     def _choose(self, scores: list[float], chance: Chance) -> int:
-        """The best merge that is not passed over, or -1."""
+        """Return the place of the best merge that is not dropped, or -1."""
         best = max(scores)
         if best == IMPOSSIBLE:
             return -1
@@ -90,7 +91,7 @@ class Splitter:
         return next((i for _, i in others if chance.next() >= self.rate), -1)
 
     def _draw_unigram(self, text: str, chance: Chance) -> tuple[int, ...]:
-        """One of the best splits, by their probabilities raised to 1 - `rate`."""
+        """Draw one of the best splits, in proportion to their probabilities to the power of 1 - `rate`."""
         processor = self.subwords.processor
         found = processor.nbest_encode_as_ids(text.removeprefix(SPACE), nbest_size=ALTERNATIVES)
         best = [(tuple(tokens), sum(map(processor.get_score, tokens))) for tokens in found]
@@ -105,7 +106,7 @@ class Splitter:
 
 
 class Alternatives:
-    """The alternative splits of the words of one language met so far, as arrays to pick from."""
+    """The alternative splits of the words met so far, for one vocabulary, as arrays to pick from."""
 
     def __init__(self, splitter: Splitter, seed: int):
         self.splitter, self.seed = splitter, seed
@@ -123,16 +124,16 @@ class Alternatives:
         self.lengths = np.zeros((1 << 12) * ALTERNATIVES, np.int32)  # 0: not drawn yet
 
     def limit(self) -> None:
-        """Forget the words met after the table was full: those met first are the frequent ones."""
+        """Forget the words met after the table was full, since those met first are the frequent ones."""
         for word in self.words[TABLE_WORDS:]:
             del self.rows[word]
         self.lengths[TABLE_WORDS * ALTERNATIVES : len(self.words) * ALTERNATIVES] = 0
         del self.words[TABLE_WORDS:]
-        if self.used > TABLE_TOKENS:  # the splits of forgotten words are still among them
+        if self.used > TABLE_TOKENS:  # which still include the splits of forgotten words
             self.begin()
 
     def find_words(self, row: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the words of a row of sentences begin, and for each its row in the table."""
+        """Return where the words of a row of sentences begin, and the row of each in the table."""
         begins = self.starts_word[row]
         begins[offsets[:-1]] = True
         places = np.flatnonzero(begins)
@@ -151,7 +152,7 @@ class Alternatives:
         return places, np.fromiter(map(self.rows.__getitem__, words), np.int64, len(words))
 
     def look_up(self, words: np.ndarray, picks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the picked splits of words stand in `tokens`, and their lengths; draws those not drawn yet."""
+        """Return where the picked splits of words are in `tokens`, and their lengths; draw those not drawn yet."""
         slots = words * ALTERNATIVES + picks
         for slot in np.unique(slots[self.lengths[slots] == 0]).tolist():
             word = self.words[slot // ALTERNATIVES]
@@ -166,10 +167,10 @@ class Alternatives:
 
 
 class Sampler:
-    """Splits the words of batches at random; `growth` is how much longer sentences become by it."""
+    """Splits the words of batches at random; `growth` is the factor by which this lengthens text."""
 
     def __init__(self, data: DataSet, rate: float, seed: int):
-        symbols = tuple(data.manifest["config"]["subwords"]["symbols"])
+        symbols = spell_symbols(data.manifest["config"]["subwords"]["symbols"])
         self.seed = seed
         source = Alternatives(Splitter(data.subwords["source"], rate, symbols), seed)
         joint = data.subwords["source"] is data.subwords["target"]
@@ -186,7 +187,7 @@ class Sampler:
     def sample(
         self, side: Side, row: np.ndarray, offsets: np.ndarray, pairs: np.ndarray, epoch: int, capacity: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Split the words of a row of sentences anew; where the buffer would overflow, the last stay as they are."""
+        """Split the words of a row of sentences anew; beyond `capacity`, the last sentences stay as they are."""
         if not len(pairs):
             return row, offsets
         alternatives = self.alternatives[side]
@@ -196,7 +197,7 @@ class Sampler:
         starts, lengths = alternatives.look_up(words, picks)
         sentences = np.add.reduceat(lengths, firsts[:-1])
         usual = np.diff(offsets)
-        # As many sentences from the front as leave room for the usual split of all behind them.
+        # As many sentences from the front as leave room for the usual splits of the rest.
         over = np.flatnonzero(np.cumsum(sentences - usual) > capacity - len(row))
         fits = int(over[0]) if len(over) else len(pairs)
         until = firsts[fits]
@@ -205,7 +206,7 @@ class Sampler:
         return np.concatenate([sampled, row[offsets[fits] :]]), np.concatenate([[0], np.cumsum(new_lengths)])
 
     def _pick(self, side: Side, pairs: np.ndarray, epoch: int, within: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """A pick for each word by seed, epoch, side, pair and place in the sentence: the same in whatever batch."""
+        """Pick a split for each word by seed, epoch, side, pair and place in the sentence, the same in any batch."""
         base = _mix(_mix(np.uint64(self.seed)) ^ np.uint64(2 * epoch + (side == "target")))
         pair = np.repeat(pairs, words).astype(np.uint64)
         mixed = _mix(base ^ ((pair << np.uint64(20)) + within.astype(np.uint64)))
@@ -213,7 +214,7 @@ class Sampler:
 
 
 def _mix(values: np.ndarray | np.uint64) -> np.ndarray:
-    """Counters to random bits (the finaliser of SplitMix64)."""
+    """Turn counters into random bits (the finaliser of SplitMix64)."""
     mixed = np.atleast_1d(values) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""The cleaning rules that need the whole corpus, as NumPy over one row of facts a pair."""
+"""The cleaning rules that need the whole corpus, in NumPy over one row of facts per pair."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ KEPT, DEV = 0, 255
 CODES = {name: code for code, name in enumerate(RULES, start=1)}
 # Short lines vary freely ("Yes." - "Ja, natürlich."); this many characters are added to both sides before the ratio.
 RATIO_SLACK = 15
-# A script is one of a side's own when it is the main script of at least this share of its lines.
+# A script is usual on a side if it is the main script of at least this share of its lines.
 SCRIPT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The verdict on each pair (kept, dev, or the code of the rule that dropped it), and what was found usual."""
+    """The verdict on each pair (kept, dev, or the code of the rule that dropped it), and what is usual."""
 
     verdicts: np.ndarray
     ratio: float
@@ -25,7 +25,7 @@ class Selection:
 
 
 def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> Selection:
-    """Judge all pairs; takes `dev_pairs` of those kept away as a dev set and drops what it shares with the rest."""
+    """Judge all pairs; hold out `dev_pairs` of the kept ones as a dev set, and drop training pairs that it shares."""
     verdicts = np.zeros(len(rows), np.uint8)
     ratios = (rows["target_length"] + np.float32(RATIO_SLACK)) / (rows["source_length"] + np.float32(RATIO_SLACK))
     usual = float(np.median(ratios)) if len(rows) else 1.0
@@ -38,7 +38,7 @@ def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> 
         _drop(verdicts, off, "ratio")
     near = join_hashes(rows["source"], rows["target"])
     if config.duplicate:
-        # Of pairs that are equal but for case and punctuation, the checksums of the lines tell those that are equal.
+        # `near` is the same for pairs equal but for case and punctuation; the lines' checksums tell exact repeats.
         _drop_repeats(verdicts, join_hashes(near, rows["check"].astype(np.uint64)), "duplicate")
     if config.near_duplicate:
         _drop_repeats(verdicts, near, "near_duplicate")
@@ -59,7 +59,7 @@ def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> 
 
 def _usual_scripts(scripts: np.ndarray) -> np.ndarray:
     counts = np.bincount(scripts, minlength=len(SCRIPTS))
-    counts[0] = len(scripts)  # a line without letters is in no wrong script
+    counts[0] = len(scripts)  # a line without letters is never in a wrong script
     usual = counts >= max(1.0, SCRIPT_SHARE * len(scripts))
     if usual[SCRIPTS.index("HIRAGANA")]:  # Japanese is written in three scripts, one of them seldom the main one
         usual[[SCRIPTS.index("CJK"), SCRIPTS.index("KATAKANA")]] = True

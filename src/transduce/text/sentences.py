@@ -1,7 +1,7 @@
-"""Splits text as people have it into sentences for the model, and puts their translations back into its layout.
+"""Split text into sentences for the model, and put their translations back into its layout.
 
-Lines are never joined. A line is split where its sentences end (`boundaries.py`), a sentence that is still too long at
-its clauses, between its words, or at last within a word.
+Lines are never joined. A line is split where its sentences end (`boundaries.py`); a sentence that is still too long is
+split between clauses, between words or, as a last resort, within a word.
 """
 
 import re
@@ -18,9 +18,9 @@ Count = Callable[[str], int]
 Span = tuple[int, int]
 
 _BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-_BLANK = r"\s\u200b\u2060\ufeff"  # white space, and what around a line is as good as white space
+_BLANK = r"\s\u200b\u2060\ufeff"  # white space, and what counts as white space around a line
 _LINE = re.compile(f"[^{_BLANK}](?:[^{_BREAKS}]*[^{_BLANK}])?")
-# What needs no space behind it: Thai to Myanmar, Khmer, Chinese and Japanese with their punctuation, and a long dash.
+# Need no space after them: Thai to Myanmar, Khmer, Chinese and Japanese with their punctuation, and a long dash.
 _UNSPACED = re.compile(
     r"[\u0e00-\u109f\u1780-\u17ff\u2014\u2e80-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\ufe30-\ufe4f"
     r"\uff00-\uff9f\U00020000-\U0003ffff]"
@@ -30,32 +30,32 @@ _CLOSING = "\"'”’“‘»›)]}*_"
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands before, between and after the pieces of a text."""
+    """What is before, between and after the pieces of a text."""
 
     gaps: tuple[str, ...]
     """one more than there are pieces"""
     tight: frozenset[int]
-    """numbers of the pieces that needed no space behind them, as in Chinese; their translations may need one"""
+    """numbers of the pieces that needed no space after them, as in Chinese; their translations may need one"""
 
     def join(self, translations: Sequence[str]) -> str:
-        """Put one translation for each piece where the piece stood."""
+        """Return the text with a translation in the place of each piece."""
         if len(translations) != len(self.gaps) - 1:
             raise ValueError(f"{len(translations)} translations for {len(self.gaps) - 1} pieces; give one for each")
         parts = (text + self.behind(number, text) for number, text in enumerate(translations))
         return self.gaps[0] + "".join(parts)
 
     def behind(self, number: int, translation: str) -> str:
-        """What stands behind the translation of a piece."""
+        """Return what follows the translation of a piece."""
         spaced = number in self.tight and translation and not is_unspaced(translation)
         return self.gaps[number + 1] + (" " if spaced else "")
 
 
 def lay_out(text: str, count: Count, longest: int, split: Split, over: int | None = None) -> tuple[list[str], Layout]:
-    """The pieces of a text to translate, none empty or with white space around it, and the layout they stand in.
+    """Cut a text into pieces to translate, none empty or with white space around it; return them and their layout.
 
-    `count` gives the tokens of a piece, `longest` is the most a piece may have. With `long` a line of more than `over`
-    tokens (`longest`, if that is not given) is split into its sentences, with `always` every line is. With `never` a
-    line is one piece, however long.
+    `count` counts the tokens of a piece, `longest` is the most a piece may have. With `long`, a line of more than
+    `over` tokens (by default `longest`) is split into its sentences; with `always`, every line is. With `never`, a line
+    is one piece, however long.
     """
     if longest < 1:
         raise ValueError(f"longest = {longest} leaves no room for a piece; use 1 or more")
@@ -77,7 +77,7 @@ def lay_out(text: str, count: Count, longest: int, split: Split, over: int | Non
 
 
 def _split_line(line: str, count: Count, longest: int, whole: int) -> list[Span]:
-    """The pieces of a line that has no white space around it; one of at most `whole` tokens stays as it is."""
+    """Return the pieces of a line without white space around it; one of at most `whole` tokens stays as it is."""
     tokens = count(line)
     if tokens <= whole:
         return [(0, len(line))]
@@ -92,14 +92,14 @@ def _split_line(line: str, count: Count, longest: int, whole: int) -> list[Span]
 
 
 def _cut(line: str, start: int, end: int, tokens: int, count: Count, longest: int) -> Iterator[Span]:
-    """Cut a sentence into pieces of similar size with at most `longest` tokens each, at the best places there are."""
+    """Cut a sentence into pieces of similar size with at most `longest` tokens each, at the best places."""
     waiting = [(start, end, tokens)]
     while waiting:
         start, end, tokens = waiting.pop()
         if tokens <= longest or end - start == 1:
             yield start, end
             continue
-        # In two, and these again: the tokens on both sides of a place are known only when they are counted.
+        # In two, and these again: the tokens of a part are known only once they are counted.
         sentence = line[start:end]
         parts = ceil(tokens / longest)
         size = len(sentence) / parts
@@ -108,8 +108,8 @@ def _cut(line: str, start: int, end: int, tokens: int, count: Count, longest: in
             waiting.append((first, last, count(line[first:last])))
 
 
-# The places to cut a sentence at, each with the white space behind it. A full stop counts after four letters, so that
-# few abbreviations do.
+# The places to cut a sentence at, each with the white space after it. A full stop counts only after four letters, to
+# leave out most abbreviations.
 _PLACE = re.compile(
     r"(?P<stop>(?:(?<=[^\W\d_]{4})\.|[!?…。！？؟۔।]++)[\"'”’»)\]」』）]*+)(?:[\s\u200b]+|(?<=[。！？」』）]))"
     r"|(?P<semicolon>[;:；：؛])(?:[\s\u200b]+|(?<=[；：]))"
@@ -117,14 +117,14 @@ _PLACE = re.compile(
     r"|(?P<comma>[,，、،])(?:[\s\u200b]+|(?<=[，、]))"
     r"|(?P<word>)(?<![\s\u200b])[\s\u200b]+"
 )
-# How much farther from the even place a better kind of place may be, in shares of a piece.
+# The cost of each kind of place, compared with its distance from the even place in lengths of a piece.
 _COSTS = {"stop": 0.0, "semicolon": 0.1, "dash": 0.2, "comma": 0.3, "word": 0.7}
 _FIRST_SEEN = re.compile(r"[^\W_]")
 _LAST_SEEN = re.compile(r".*[^\W_]", re.DOTALL)
 
 
 def _find_place(sentence: str, even: float, size: float) -> Span:
-    """Where to cut a sentence in two: the end of the first part and the beginning of the second."""
+    """Return where to cut a sentence in two: the end of the first part and the beginning of the second."""
     whole = (0, len(sentence))
     near = (max(0, int(even - size)), min(len(sentence), ceil(even + size)))
     first, last = _FIRST_SEEN.search(sentence), _LAST_SEEN.match(sentence)
@@ -133,7 +133,7 @@ def _find_place(sentence: str, even: float, size: float) -> Span:
         places = [
             (_COSTS[kind] + abs(found.end() - even) / size, found.end(kind), found.end())
             for found in _PLACE.finditer(sentence, *searched)
-            # White space at the end of the search may go on beyond it.
+            # White space at the end of the searched range may continue beyond it.
             if (kind := str(found.lastgroup)) and allowed[0] <= found.end() < min(allowed[1], searched[1])
         ]
         if places:
@@ -144,18 +144,18 @@ def _find_place(sentence: str, even: float, size: float) -> Span:
 
 
 def _find_place_in_word(word: str, even: float, size: float) -> int:
-    """Where to cut what has no spaces: before a part of it or an ideograph if near, else between characters."""
+    """Return where to cut text without spaces: before a part or an ideograph if near, else between characters."""
     for place in _outwards(word, even, size / 2):
         if _begins_part(word, place) and _begins_character(word, place):
             return place
     for place in _outwards(word, even, len(word)):
         if _begins_character(word, place):
             return place
-    return len(word) // 2  # one character of more tokens than a piece may have: a heap of marks
+    return len(word) // 2  # one character with more tokens than a piece may have: a heap of combining marks
 
 
 def find_word_parts(word: str) -> list[int]:
-    """The places where a word may be cut in two that is written in a script without spaces."""
+    """Return the places to cut a word at: between characters of a script without spaces, or after punctuation."""
     return [place for place in range(1, len(word)) if _begins_part(word, place) and _begins_character(word, place)]
 
 
@@ -174,7 +174,7 @@ def _begins_part(word: str, place: int) -> bool:
 _CONTINUES = re.compile(
     r"[\u200c\u200d\u0e33\u0eb3\u1160-\u11ff\ud7b0-\ud7ff\uff9e\uff9f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
 )
-# After these some other goes on: a joiner, a Korean initial, half a surrogate pair.
+# Pairs that belong together: a joiner or a Korean initial with what follows, the halves of a surrogate pair.
 _GOES_ON = re.compile(
     r"\u200d.|[\u1100-\u115f\ua960-\ua97f][\u1100-\u115f\ua960-\ua97f\uac00-\ud7a3]|[\ud800-\udbff][\udc00-\udfff]"
 )
@@ -183,7 +183,7 @@ _VIRAMA = 9  # the combining class of the sign that joins Indic consonants
 
 
 def _begins_character(text: str, place: int) -> bool:
-    """Whether no character, as a reader sees it, reaches over this place (nearly as in Unicode's annex 29)."""
+    """Whether no character, as a reader sees it, spans this place (nearly as in Unicode's annex 29)."""
     after = text[place]
     if unicodedata.category(after)[0] == "M" or _CONTINUES.match(after) or _GOES_ON.match(text, place - 1, place + 1):
         return False
@@ -194,10 +194,10 @@ def _begins_character(text: str, place: int) -> bool:
 
 
 def gap_between(line: str, following: str) -> str:
-    """What stands between two lines that become one: a space, unless their scripts need none."""
+    """Return what joins two lines into one: a space, unless their scripts need none."""
     return "" if is_unspaced(line) and is_unspaced(following[:1]) else " "
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether a text ends in what needs no space behind it, such as a Chinese sentence."""
+    """Whether a text ends in a character that needs no space after it, as Chinese does."""
     return _UNSPACED.match(text.rstrip(_CLOSING)[-1:]) is not None

@@ -30,7 +30,7 @@ SHARD_PAIRS = 1_000_000
 HEADER = 128  # bytes of a .npy header for any one-dimensional array
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
-WATCH = "watch-"  # and a name: a split that is scored while a model trains, and decides nothing
+WATCH = "watch-"  # begins the names of splits that are scored during training but decide nothing
 MANIFEST_KEYS = {"format", "fingerprint", "made_from", "inputs", "subwords", "splits", "files", "parts"}
 _BUSY = "another prepare is writing this data set; wait for it to end"
 _ENDINGS = (".npy", ".model", ".json", ".gz")
@@ -38,7 +38,7 @@ _OWN_NAME = re.compile(r"\..*|manifest\.json(\.new)?|parts-\d+")
 
 
 class _ArrayFile:
-    """A .npy file of one dimension that grows; its header is written when its length is known."""
+    """A one-dimensional .npy file that grows; its header is written once its length is known."""
 
     def __init__(self, path: Path, dtype: np.dtype):
         self.path, self.dtype, self.length = path, dtype, 0
@@ -60,7 +60,7 @@ class _ArrayFile:
 
 
 class SplitWriter:
-    """Writes the shards of one split as encoded blocks come in; left by an error, it closes its files as they are."""
+    """Writes the shards of one split as encoded blocks come in; after an error, it closes its files as they are."""
 
     def __init__(self, folder: Path, split: str, vocabularies: dict[Side, int], shard_pairs: int = SHARD_PAIRS):
         self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
@@ -77,7 +77,7 @@ class SplitWriter:
 
     def __exit__(self, *_: object) -> None:
         for array in (array for arrays in self._open.values() for array in arrays):
-            with suppress(OSError):  # of the disk that was full already
+            with suppress(OSError):  # from a disk that was full already
                 array.file.close()
 
     def append(self, blocks: dict[Side, tuple[np.ndarray, np.ndarray]]) -> None:
@@ -111,7 +111,7 @@ class SplitWriter:
         self._open, self._in_shard = {}, 0
 
     def close(self) -> dict[str, Any]:
-        """Finish the last shard; returns the split's entry in the manifest."""
+        """Finish the last shard; return the split's entry in the manifest."""
         if self._open:
             self._close_shard()
         totals = {f"{side}_tokens": sum(shard[f"{side}_tokens"] for shard in self.shards) for side in SIDES}
@@ -120,7 +120,7 @@ class SplitWriter:
 
 @contextmanager
 def replace_data(out: Path) -> Iterator[Path]:
-    """Give a folder to write a new data set's parts into; `commit` makes it the data set. Failure leaves nothing."""
+    """Yield a folder for a new data set's parts; `commit` makes it the data set. A failure leaves nothing behind."""
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     out.mkdir(parents=True, exist_ok=True)
     with lock(out, _BUSY):
@@ -132,7 +132,7 @@ def replace_data(out: Path) -> Iterator[Path]:
         finally:
             _remove_leftovers(out)
             if made and os.listdir(out) == [LOCK]:
-                with suppress(OSError):  # Windows keeps the lock's file while it is open
+                with suppress(OSError):  # Windows does not remove the lock file while it is open
                     (out / LOCK).unlink()
                     for folder in made:
                         folder.rmdir()
@@ -140,7 +140,7 @@ def replace_data(out: Path) -> Iterator[Path]:
 
 def commit(out: Path, partial: Path, manifest: dict[str, Any]) -> None:
     """Make a finished folder the data set: rename it, then replace the manifest in one step."""
-    # No number comes back, so that a reader of the old manifest never finds new parts in the place of its own.
+    # Numbers are not used again, so a reader of the old manifest never finds new parts in place of its own.
     number = 1 + max((int(old.name[6:]) for old in out.glob("parts-*") if _OWN_NAME.fullmatch(old.name)), default=0)
     parts = out / f"parts-{number}"
     sync_folder(partial)
@@ -153,13 +153,13 @@ def commit(out: Path, partial: Path, manifest: dict[str, Any]) -> None:
 
 
 def tidy(out: Path) -> None:
-    """Remove what a run that was killed has left, unless one is at work now or the folder cannot be written."""
+    """Remove what a killed run has left, unless a run is at work or the folder cannot be written."""
     with suppress(DataError, OSError), lock(out, _BUSY):
         _remove_leftovers(out)
 
 
 def find_other_file(out: Path) -> str | None:
-    """The name of a file in a folder that is no part of a data set, finished or not."""
+    """Return the name of a file in the folder that is not part of a data set, finished or not; None without one."""
     names = sorted(path.name for path in out.iterdir())
     if not any(name.startswith("parts-") for name in names) and "manifest.json" in names:
         return "manifest.json"
@@ -167,18 +167,18 @@ def find_other_file(out: Path) -> str | None:
 
 
 def _may_be_parts(path: Path) -> bool:
-    """Whether nothing in a folder tells that somebody else made it, if it is one."""
+    """Whether a path may be part of a data set: a hidden folder, one with files of our kinds only, or no folder."""
     return not path.is_dir() or path.name.startswith(".") or all(one.suffix in _ENDINGS for one in path.iterdir())
 
 
 def _remove_leftovers(out: Path) -> None:
-    """Remove all parts but those the manifest names; the caller holds the lock, so no other run is writing them."""
+    """Remove all parts but those the manifest names; the caller holds the lock, so no other run is writing any."""
     leftovers = [*out.glob(".partial-*")]
     try:
         named = read_manifest(out)["parts"]
     except DataError:
         named = None
-    if named or not (out / "manifest.json").exists():  # what a damaged manifest named is kept until there is a new one
+    if named or not (out / "manifest.json").exists():  # a damaged manifest's parts are kept until it is replaced
         old = [path for path in out.glob("parts-*") if _OWN_NAME.fullmatch(path.name) and _may_be_parts(path)]
         leftovers += [path for path in old if path.name != named]
     for leftover in leftovers:
@@ -199,7 +199,7 @@ class Split:
         return self.entry["pairs"]
 
     def spread(self, most: int) -> list[int]:
-        """The middles of at most so many equal stretches: a held-out set is often one document after another."""
+        """Return at most `most` pairs, evenly spread, since a held-out set is often one document after another."""
         few = max(0, min(self.pairs, most))
         return [(2 * place + 1) * self.pairs // (2 * few) for place in range(few)]
 
@@ -219,17 +219,17 @@ class Split:
         return arrays
 
     def lengths(self, side: Side) -> np.ndarray:
-        """The number of tokens of each sentence, its end included."""
+        """Return the number of tokens of each sentence, its end included."""
         shards = [np.diff(offsets) for _, offsets in self._arrays[side]]
         lengths = np.concatenate([np.empty(0, np.uint32), *shards])
         return lengths.astype(np.uint16) if lengths.max(initial=0) < 1 << 16 else lengths
 
     def token_arrays(self, side: Side) -> list[np.ndarray]:
-        """All tokens, shard by shard, memory-mapped."""
+        """Return all tokens, shard by shard, memory-mapped."""
         return [tokens for tokens, _ in self._arrays[side]]
 
     def gather(self, side: Side, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of many sentences in one row, in the order asked for, and their offsets."""
+        """Return the tokens of many sentences in one row, in the order of `pairs`, and their offsets."""
         shards = np.searchsorted(self._first_pairs, pairs, side="right") - 1
         starts = np.empty(len(pairs), np.int64)
         lengths = np.empty(len(pairs), np.int64)
@@ -253,7 +253,7 @@ class Split:
         return row, places
 
     def tokens(self, side: Side, pair: int) -> np.ndarray:
-        """The tokens of one sentence, its end included."""
+        """Return the tokens of one sentence, its end included."""
         return self.gather(side, np.array([pair]))[0]
 
 
@@ -301,26 +301,26 @@ class DataSet:
 
     @property
     def watched(self) -> list[str]:
-        """The splits that are watched besides the dev set."""
+        """The names of the splits that are watched besides the dev set."""
         return [name for name in self.splits if name.startswith(WATCH)]
 
     @cached_property
     def subwords(self) -> dict[Side, Subwords]:
-        """The subword models of the two sides; one object for both where the vocabulary is joint."""
+        """The subword models of the two sides; one object for both if the vocabulary is joint."""
         names = self.manifest["subwords"]
         source, target = load_sides(self.parts / names["source"], self.parts / names["target"])
         return {"source": source, "target": target}
 
     def text(self, split: str, side: Side, pair: int) -> str:
-        """A sentence as text."""
+        """Return a sentence as text."""
         return self.subwords[side].decode(self.splits[split].tokens(side, pair))
 
     def report(self) -> dict[str, Any]:
-        """What `prepare` read, changed, dropped and kept."""
+        """Return the report on what `prepare` read, changed, dropped and kept."""
         return json.loads((self.parts / "report.json").read_text(encoding="utf-8"))
 
     def describe(self) -> dict[str, Any]:
-        """What a model should know of the data it was trained on; its languages, if they are known."""
+        """Return what a model should know about its training data, and its languages if they are known."""
         found: dict[str, Any] = {"unicode": self.manifest["config"]["clean"]["unicode"]}
         found["trained_on"] = {
             "folder": str(self.folder),
@@ -335,18 +335,18 @@ class DataSet:
         return found
 
     def _endings(self) -> list[str]:
-        """The languages that the names of all inputs end in, if they agree; three letters may be anything, like txt."""
+        """Return the languages that all file names end in, if they agree; three letters may be anything, like txt."""
         found = {tuple(find_language(Path(file)) or "" for file in entry["files"]) for entry in self.manifest["inputs"]}
         endings = list(found.pop()) if len(found) == 1 else []
         known = len(set(endings)) == 2 and all(re.fullmatch("[a-z]{2}", ending) for ending in endings)
         return endings if known else []
 
     def weights(self) -> list[tuple[int, int, float]]:
-        """For each input of the training set: its first pair, the pair after its last, and its weight."""
+        """Return for each training input its first pair, the pair after its last, and its weight."""
         return [(*entry["pairs"], entry["weight"]) for entry in self.manifest["inputs"]]
 
     def files(self) -> dict[str, dict[str, Any]]:
-        """All files of the data set, with their sizes and checksums."""
+        """Return all files of the data set, with their sizes and checksums."""
         files = {**self.manifest["files"]}
         for split in self.manifest["splits"].values():
             for shard in split["shards"]:
@@ -360,7 +360,7 @@ class DataSet:
             if not path.exists():
                 yield f"{path}: missing"
             elif describe_file(path) != wanted:
-                yield f"{path}: its bytes are not those that were written"
+                yield f"{path}: does not match its checksum"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -371,7 +371,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        what = "holds no data set" if folder.is_dir() else "does not exist"
+        what = "contains no data set" if folder.is_dir() else "does not exist"
         raise DataError(f"{folder}: {what}; make one with: transduce prepare {folder} --source … --target …") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not a readable manifest ({error}); run prepare again") from error

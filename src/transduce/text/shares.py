@@ -1,7 +1,7 @@
-"""A translation cut into the shares of the texts that it is of, and a text into lines.
+"""Cut the translation of a sentence into shares for the cues that it spans, and a cue's text into lines.
 
-A sentence may go on over several cues, and its translation has to be cut into these again: where the fewest links of
-words cross a cut, so that a cue says what is said while it is seen.
+A sentence may go on across several cues, and its translation has to be cut into these again: where the fewest word
+links cross the cut, so that a cue has what is said while it is shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,18 +12,18 @@ from typing import NamedTuple
 from transduce.text.markup import WORD, Links, find_origins
 from transduce.text.sentences import find_word_parts
 
-# What makes a place worse to cut at, counted in links that cross it: no punctuation before it, a short word there,
-# which mostly belongs to the next one (an article, a preposition), and a share too long or too short by a whole part.
+# What makes a place worse to cut at, counted in links that cross it: a word without punctuation before it; a short one,
+# which mostly belongs to the next (an article, a preposition); a share too long or too short by the length of a part.
 PLAIN, SHORT, APART = 0.8, 0.95, 2.0
-STRICT = 3  # times as bad are these two where the source was cut behind punctuation; some links are wrong
-SHORTEST = 3  # letters of a short word
-# How much worse a line is that ends in such a place, counted in squares of characters that it is too long or too short.
+STRICT = 3  # the first two are this many times as bad if the source was cut after punctuation; some links are wrong
+SHORTEST = 3  # most letters of a short word
+# The cost of a line that ends in such a place, counted in squares of characters that it is too long or too short.
 ROUGH = 200
-MOST_WORDS = 200  # in a text that is made even; a longer one has full lines
+MOST_WORDS = 200  # in a text whose lines are made even; a longer one gets full lines
 
 
 class Share(NamedTuple):
-    """What a part of a text becomes, and the links of its words, counted from its own."""
+    """The translation of a part of a text, and its word links, counted from the beginning of both."""
 
     text: str
     links: Links | None
@@ -33,16 +33,16 @@ class _Place(NamedTuple):
     """Where a translation may be cut."""
 
     end: int
-    """of what is before, in characters"""
+    """end of the text before it, in characters"""
     begin: int
-    """of what is behind"""
+    """beginning of the text after it"""
     words: int
-    """before it"""
+    """number of words before it"""
     cost: float
 
 
 def cut_shares(parts: Sequence[str], joined: str, translation: str, links: Links | None) -> list[Share]:
-    """The share of each part of a joined text in its translation; without links words are taken to keep their order."""
+    """Return each part's share of the joined text's translation; without links, words are assumed to keep order."""
     translation = translation.strip()
     if len(parts) == 1:
         return [Share(translation, links)]
@@ -77,7 +77,7 @@ def cut_shares(parts: Sequence[str], joined: str, translation: str, links: Links
 
 
 def _find_places(translation: str, many: int) -> list[_Place]:
-    """Between words, and within them only where these are too few and have parts, as in Chinese."""
+    """Find places to cut: between words, and within them only if words are too few and have parts, as in Chinese."""
     words = [found.span() for found in WORD.finditer(translation)]
     places: list[_Place] = []
     for number, (begin, end) in enumerate(words):
@@ -90,12 +90,12 @@ def _find_places(translation: str, many: int) -> list[_Place]:
 
 
 def _roughness(word: str) -> float:
-    """How bad it is to cut behind a word, counted in links."""
+    """Return how bad it is to cut after a word, counted in links."""
     return 0.0 if not word[-1:].isalnum() else SHORT if len(word) <= SHORTEST else PLAIN
 
 
 def _count_crossings(places: Sequence[_Place], links: Links, bound: int, words: int) -> Iterator[int]:
-    """For each place how many links cross a cut there, where the source is cut before the word `bound`."""
+    """Return how many links cross a cut at each place, if the source is cut before the word `bound`."""
     change = [0] * (words + 1)
     crossing = 0
     for origin, word in links:
@@ -107,7 +107,7 @@ def _count_crossings(places: Sequence[_Place], links: Links, bound: int, words: 
 
 
 def _choose(costs: Sequence[Sequence[float]]) -> list[int]:
-    """A place for each cut, each behind the one before, with the smallest sum of costs."""
+    """Choose a place for each cut, in increasing order, with the smallest sum of costs."""
     best = [0.0] * len(costs[0])
     chosen: list[list[int]] = []
     for number, own in enumerate(costs):
@@ -130,7 +130,7 @@ def _choose(costs: Sequence[Sequence[float]]) -> list[int]:
 
 
 def _cut_links(links: Links | None, begin: _Place, end: _Place, bounds: Sequence[int]) -> Links | None:
-    """The links of a share, counted from its own words and those of its part."""
+    """Return the links of a share, counted from its first word and that of its part."""
     if links is None:
         return None
     first, last = bounds
@@ -145,10 +145,10 @@ def _cut_links(links: Links | None, begin: _Place, end: _Place, bounds: Sequence
 
 
 def break_lines(words: Sequence[tuple[str, int]], lines: int, widest: int, most: int) -> list[list[int]]:
-    """The numbers of the words on each line; words come as they are seen, with their widths.
+    """Return the numbers of the words on each line; words are given as shown, with their widths.
 
-    So many lines as there were, or fewer if none is then wider than `widest`, or as many more as it takes for none to
-    be wider than `most`.
+    There are `lines` lines, or fewer if none is then wider than `widest`, or as many more as it takes for none to be
+    wider than `most`.
     """
     widths = [width for _, width in words]
     whole = sum(widths) + len(widths) - 1
@@ -178,7 +178,7 @@ def _fill_lines(widths: Sequence[int], most: int) -> list[list[int]]:
 
 
 def _balance(words: Sequence[tuple[str, int]], many: int, limit: int) -> list[list[int]] | None:
-    """So many lines of about the same width, rather behind punctuation; none, if one must be wider than the limit."""
+    """Break into `many` lines of about the same width, preferably after punctuation; None if one exceeds `limit`."""
     edges = [0, *accumulate(width + 1 for _, width in words)]
     even = (edges[-1] - many) / many
     best = [0.0] + [inf] * len(words)

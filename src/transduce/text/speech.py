@@ -1,7 +1,7 @@
-"""The words of a cue: whose they are, which of its characters are no words, and whether a sentence goes on in the next.
+"""Find what is said in a cue: who speaks, which characters are not speech, and whether a sentence goes on in the next.
 
-What one speaker says is a text. Dashes, names, notes of music and the brackets around sounds stay where they are, and
-so do the tags around all of a text; tags within it are elements of its passage.
+What one speaker says is one text. Dashes, names, music notes and the brackets around sounds stay where they are, and so
+do tags around a whole text; tags within it are elements of its passage.
 """
 
 import html
@@ -14,7 +14,7 @@ from transduce.text.boundaries import find_gaps
 from transduce.text.markup import MOST_ELEMENTS, Element, Passage, escape_text, weave
 from transduce.text.sentences import gap_between
 
-# Tags of SubRip, codes of other formats that people use in it, and whatever is a tag of WebVTT.
+# For SubRip its tags and codes of other formats that are used in it; for WebVTT anything that looks like a tag.
 _TAGS = {
     ".srt": r"</?(?:[ibusc]|font|em|strong|ruby|rt|v|lang)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}|\{/?[ibus]\}",
     ".vtt": r"<[^<>]*>|\{\\[^{}]*\}",
@@ -26,7 +26,7 @@ _CODE = re.compile(r"\{\\[^{}]*\}")
 
 _MUSIC = "♪♫♬♩🎵🎶"
 _DASH = r"-(?!-)|[‐‑–—―−]"
-# A name in capitals, before what is not in capitals.
+# A speaker's name in capitals, before text that is not.
 _SPEAKER = r"(?=[^\W\d_])(?=[^:]{1,40}:(?:\s|$))[^a-zß-öø-ÿа-я:]+:(?=\s.{0,80}[a-zß-öø-ÿа-я])"
 _SOUND = r"\[[^\[\]]*\]|\([^()a-zß-öø-ÿа-я]*\)"
 _DOTS = r"\.{2,}|…+|--+"
@@ -41,7 +41,7 @@ _DOTTED = re.compile(r"\s*(?:\.{2,}|…+)$")
 _RESUMES = re.compile(rf"\s*(?:{_DOTS})?\s*")
 _ENDS = re.compile(r"[.!?…。！？؟।]\W*$")
 _STOP = re.compile(r"(?<!\.)\.[^\w.]*$")
-NEAR = 100  # characters from its end in which is looked for what ends a text
+NEAR = 100  # characters at the end of a text that are searched for what it ends with
 
 
 class Form:
@@ -56,20 +56,20 @@ class Form:
         return escape_text(text) if self.is_web else text
 
     def see(self, line: str) -> str:
-        """A line as it is seen."""
+        """Return a line as it is shown, without tags."""
         shown = self.tag.sub("", line)
         return html.unescape(shown) if self.is_web else shown
 
 
 @dataclass(eq=False)
 class Spoken:
-    """A text of one speaker, and where it stands in the texts that are translated."""
+    """What one speaker says in a cue, and where it is in the texts to translate."""
 
     passage: Passage
     slices: list[tuple[int, int]] = field(default_factory=list)
-    """numbers of the texts that parts of it are in, and which parts of these they are"""
+    """where each of its pieces is: the number of a text to translate, and the number of a part of that text"""
     tail: str = ""
-    """what shows that it goes on, and is not translated"""
+    """dots that show that it goes on; they are not translated"""
 
 
 Items = list[str | Spoken]
@@ -77,13 +77,13 @@ Items = list[str | Spoken]
 
 @dataclass(frozen=True)
 class Turn:
-    """Lines of one speaker: texts, and all else in them."""
+    """The lines of one speaker: texts, and everything else in them."""
 
     codes: str
-    """what says where it is seen"""
+    """codes at the beginning that say where it is shown"""
     items: Items
     before: str
-    """what stands around each line"""
+    """the tags around each line"""
     behind: str
     lines: int
     widest: int
@@ -94,7 +94,7 @@ class Turn:
 
 
 def find_turns(lines: Sequence[str], form: Form) -> list[Turn]:
-    """The turns of a cue's lines."""
+    """Cut a cue's lines into turns."""
     groups: list[list[str]] = []
     closed = True
     for line in lines:
@@ -122,7 +122,7 @@ def _make_turn(lines: Sequence[str], form: Form) -> Turn:
         run[-1] += gap_between(one, other) + more[0]
         run += more[1:]
     if len(run) // 2 > MOST_ELEMENTS:
-        # What is between them is translated by itself, so that no cue takes more time than in proportion to its length.
+        # Each text between the tags is translated by itself, which keeps the time proportional to the cue's length.
         texts = [[part] if place % 2 else _peel(_make_passage([part], form), form) for place, part in enumerate(run)]
         items = [item for some in texts for item in some]
     else:
@@ -131,14 +131,14 @@ def _make_turn(lines: Sequence[str], form: Form) -> Turn:
 
 
 def _is_wrapped(run: Sequence[str]) -> bool:
-    """Whether a tag and its partner stand around all of a line."""
+    """Whether a tag and its partner are around all of a line."""
     return (
         3 < len(run) < 2 * MOST_ELEMENTS and not run[0] and not run[-1] and _find_partners(run).get(1) == len(run) - 2
     )
 
 
 def _find_partners(run: Sequence[str]) -> dict[int, int]:
-    """For each tag that is closed the place of the one that closes it."""
+    """Return for each tag that is closed the place of the one that closes it."""
     partners: dict[int, int] = {}
     above: list[tuple[str, int]] = []
     for place in range(1, len(run), 2):
@@ -156,7 +156,7 @@ def _find_partners(run: Sequence[str]) -> dict[int, int]:
 
 
 def _make_passage(run: Sequence[str], form: Form) -> Passage:
-    """A text and its tags; those that are not closed hold nothing."""
+    """Return a text with its tags as elements; tags that are not closed are elements without content."""
     texts = [html.unescape(text) if form.is_web else text for text in run[::2]]
     offsets = [0, *accumulate(map(len, texts))]
     partners = _find_partners(run)
@@ -173,7 +173,7 @@ def _make_passage(run: Sequence[str], form: Form) -> Passage:
 
 
 def _peel(passage: Passage, form: Form) -> Items:
-    """The texts of a passage, with what stands before, between and behind them."""
+    """Separate the text of a passage, and of sounds beside it, from what is around them."""
     front: Items = []
     back: Items = []
     while True:
@@ -212,7 +212,7 @@ def _peel(passage: Passage, form: Form) -> Items:
 
 
 def _cut(passage: Passage, place: int) -> tuple[Passage, Passage] | None:
-    """A passage in two, if no tag goes over the place."""
+    """Return a passage cut in two, or None if an element spans the place."""
     if any(one.begin < place < one.end or (one.begin == one.end == place) for one in passage.elements):
         return None
     left = tuple(one for one in passage.elements if one.end <= place)
@@ -223,7 +223,7 @@ def _cut(passage: Passage, place: int) -> tuple[Passage, Passage] | None:
 
 
 def _find_behind(what: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """What a text ends with; it is not looked for everywhere, which could take the square of its length."""
+    """Search the last characters of a text; searching all of it could take the square of its length."""
     return what.search(text, max(0, len(text) - NEAR))
 
 
@@ -238,7 +238,7 @@ def _as_it_is(passage: Passage, form: Form) -> Items:
 def goes_on(turn: Turn, following: Turn, form: Form, *, marked: bool) -> bool:
     """Whether a sentence visibly goes on from a turn to the first one of the next cue.
 
-    `marked` says whether the file has marks where sentences end; else only a small letter shows that one goes on.
+    `marked` says whether the file has marks where sentences end; if not, the lack of one does not show that it goes on.
     """
     before, behind = _fixed(turn, -1), _fixed(following, 0)
     if before is None or behind is None or form.see(before).strip():
@@ -251,7 +251,7 @@ def goes_on(turn: Turn, following: Turn, form: Form, *, marked: bool) -> bool:
     if _find_behind(_GOES_ON, one):
         return letter.islower() or bool(lead.strip())
     if letter.islower():
-        # Behind a full stop that is of no abbreviation there is none: such a file has no capitals.
+        # After a full stop a small letter shows nothing: the file may have no capitals. Only an abbreviation goes on.
         other = other.capitalize() if _find_behind(_STOP, one) else other
         return len(one) not in (end for end, _ in find_gaps(f"{one} {other}"))
     is_title = (one.isupper() and len(one) > 3) != (other.isupper() and len(other) > 3)
@@ -261,7 +261,7 @@ def goes_on(turn: Turn, following: Turn, form: Form, *, marked: bool) -> bool:
 
 
 def find_dots(text: str) -> str:
-    """The dots behind a text that goes on: within a sentence a model makes little sense of them."""
+    """Return the dots after a text that goes on; within a sentence, a model makes little sense of them."""
     found = _find_behind(_DOTTED, text)
     return found[0] if found else ""
 
@@ -272,12 +272,12 @@ def is_ended(turn: Turn) -> bool:
 
 
 def has_times(passage: Passage) -> bool:
-    """Whether words come one after the other, at times that stand before them."""
+    """Whether words appear one after the other, at times given before them."""
     return any(_TIME.match(element.opening) for element in passage.elements)
 
 
 def _fixed(turn: Turn, side: int) -> str | None:
-    """What stands before the first text of a turn, or behind its last one."""
+    """Return what is before the first text of a turn (side 0), or after its last one (side -1)."""
     places = [place for place, item in enumerate(turn.items) if isinstance(item, Spoken)]
     if not places:
         return None
@@ -286,5 +286,5 @@ def _fixed(turn: Turn, side: int) -> str | None:
 
 
 def _voice(turn: Turn) -> list[str]:
-    """The tags that say who speaks."""
+    """Return the tags that say who speaks."""
     return [item for item in turn.items if isinstance(item, str) and _VOICE.match(item)]

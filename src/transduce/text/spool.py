@@ -22,7 +22,7 @@ _RULE_OF = {code: rule for rule, code in CODES.items()}
 
 @dataclass(frozen=True)
 class SpoolBlock:
-    """A piece of the spool file, with what was decided about its pairs and where they stood."""
+    """A piece of the spool file, with the verdicts on its pairs and the file and lines that they came from."""
 
     offset: int
     size: int
@@ -42,16 +42,16 @@ class Spool:
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, ROW))
 
     def append(self, file: BinaryIO, cleaned: Cleaned) -> None:
-        """Write a block's lines to the open spool file; its rows are joined to `rows` when all blocks are there."""
+        """Write a block's lines to the open spool file; the caller sets `rows` once all blocks are there."""
         self.blocks.append((file.tell(), len(cleaned.text), len(cleaned.rows), cleaned.input))
         file.write(cleaned.text)
 
     def weights(self) -> np.ndarray:
-        """The weight of each pair's input."""
+        """Return the weight of each pair's input."""
         return np.concatenate([np.full(pairs, self.inputs[number].weight) for _, _, pairs, number in self.blocks])
 
     def cut(self, verdicts: np.ndarray) -> Iterator[SpoolBlock]:
-        """The blocks with the verdicts on their pairs."""
+        """Yield the blocks with the verdicts on their pairs."""
         first = 0
         for offset, size, pairs, number in self.blocks:
             here = slice(first, first + pairs)
@@ -66,7 +66,7 @@ class Spool:
         update: Callable[[float, int], None] = lambda done, count: None,
         vary: Varier | None = None,
     ) -> Iterator[str]:
-        """The chosen pairs' lines of some sides, each pair with its other forms."""
+        """Yield the chosen pairs' lines of some sides, each pair followed by its other forms."""
         first = count = 0
         with self.path.open("rb") as file:
             for _, size, pairs, _ in self.blocks:
@@ -87,10 +87,10 @@ class Encoded(Judged):
 
     splits: dict[str, Sides] = field(default_factory=dict)
     varied: Counter[str] = field(default_factory=Counter)
-    """pairs of the training set that are there in another form, by its name"""
+    """how many training pairs were added in each other form"""
 
     def count(self, split: str) -> int:
-        """The number of pairs that went to a split."""
+        """Return the number of pairs that went to a split."""
         return len(self.splits[split]["source"][1]) if split in self.splits else 0
 
 
@@ -146,20 +146,20 @@ class EncodeTask:
     def encode(
         self, pairs: list[list[str]], rows: np.ndarray, block: SpoolBlock, encoded: Encoded, limit: int | None
     ) -> Sides:
-        """The tokens of some pairs, less those that are too long."""
+        """Return the tokens of some pairs, without those that are too long."""
         sides, fits = self.encode_fitting([pairs[row] for row in rows], limit)
         if not fits.all():
             self.note_dropped("tokens", rows[~fits], pairs, block, encoded)
         return sides
 
     def encode_fitting(self, pairs: Sequence[Sequence[str]], limit: int | None) -> tuple[Sides, np.ndarray]:
-        """The tokens of those pairs that are not too long, and which these are."""
+        """Return the tokens of those pairs that are not too long, and which these are."""
         sides: Sides = {
             side: self.models[side].encode_lines([pair[place] for pair in pairs]) for place, side in enumerate(SIDES)
         }
         if limit is None:
             return sides, np.ones(len(pairs), bool)
-        # The end of the sentence is not counted.
+        # The end token is not counted.
         fits = np.maximum(sides["source"][1], sides["target"][1]) <= limit + 1
         if not fits.all():
             sides = {
@@ -168,7 +168,7 @@ class EncodeTask:
         return sides, fits
 
     def add_variants(self, sides: Sides, pairs: list[list[str]], encoded: Encoded) -> Sides:
-        """The same pairs, and behind them those in other forms."""
+        """Return the same pairs, followed by those in other forms."""
         others = [other for source, target in pairs for other in self.vary(source, target)] if self.vary.chosen else []
         if not others:
             return sides
@@ -181,7 +181,7 @@ class EncodeTask:
     def note_dropped(
         self, rule: str, rows: np.ndarray, pairs: list[list[str]], block: SpoolBlock, encoded: Encoded
     ) -> None:
-        """Count pairs that a rule dropped, with one example, or all if asked."""
+        """Count pairs that a rule dropped, and note one of them, or all if asked."""
         encoded.dropped[rule] += len(rows)
         shown = rows if self.all_dropped else rows[:1]
         encoded.examples[rule] = [Example(f"{block.where}:{block.lines[row]}", *pairs[row]) for row in shown]

@@ -1,7 +1,7 @@
-"""Subtitles as texts to translate and what is around them, which stays as it is, character for character.
+"""Cut subtitles into texts to translate and what is around them, which stays as it is, character for character.
 
-What one speaker says in a cue is a text, whatever its lines (`speech.py`). A sentence that visibly goes on in the next
-cue is one text with it, and its translation is cut into the cues again (`shares.py`).
+What one speaker says in a cue is one text, however many lines it has (`speech.py`). A sentence that visibly goes on in
+the next cue becomes one text across both, and its translation is cut into the cues again (`shares.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ from transduce.text.sentences import gap_between
 from transduce.text.shares import Share, break_lines, cut_shares
 from transduce.text.speech import Form, Spoken, Turn, find_dots, find_turns, goes_on, has_times, is_ended
 
-# Seconds without words over which no sentence goes on: the cues of one follow one another within a second or so, and
-# words that move into the next cue are seen that much later.
+# Seconds without words across which no sentence goes on: cues of one sentence follow within a second or so, and words
+# that move into the next cue are shown that much later.
 LONGEST_PAUSE = 2.0
-MOST_CUES = 6  # with one text; where no sentence seems to end, it ends here
-WIDTH = 42  # characters of a line, as broadcasters have them
-USUAL = 0.95  # of a file's texts: the longest line of these may be longer, and so may then all others
-MARKED = 8  # of so many texts one must end with a mark, if its absence is to show that a sentence goes on
+MOST_CUES = 6  # of one text; if no sentence seems to end, the text ends here
+WIDTH = 42  # characters of a line, as is usual for broadcasters
+USUAL = 0.95  # quantile of the widest lines of a file's turns; if it exceeds WIDTH, all lines may be as wide
+MARKED = 8  # one cue in this many must end with a mark for a missing one to show that a sentence goes on
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Shown:
 
 
 class Subtitles:
-    """Subtitles that were read: `texts` are to be translated, and `fill` puts translations in their places."""
+    """A file of subtitles: `texts` are to be translated, and `fill` puts the translations in their places."""
 
     def __init__(self, name: str, content: bytes):
         ending = PurePath(name).suffix.lower()
@@ -48,7 +48,7 @@ class Subtitles:
         widths = sorted(turn.widest for one in shown for turn in one.turns)
         self._width = max([WIDTH, *widths[int(USUAL * len(widths)) :][:1]])
         self._sources: list[list[str]] = []
-        """the parts of each text, one of each cue"""
+        """the parts of each text, one for each cue"""
         self._find_texts(shown)
         self.texts = list(map(_join, self._sources))
         self.has_elements = any(
@@ -56,7 +56,7 @@ class Subtitles:
         ) or any(len(parts) > 1 for parts in self._sources)
 
     def fill(self, translations: Sequence[tuple[str, Links | None]]) -> str:
-        """The subtitles with a translation for each text; without its links words are taken to keep their order."""
+        """Return the subtitles with these translations; without links, words are assumed to keep their order."""
         shares = [
             cut_shares(parts, text, *translation)
             for parts, text, translation in zip(self._sources, self.texts, translations, strict=True)
@@ -82,9 +82,9 @@ class Subtitles:
         return goes_on(one.turns[-1], other.turns[0], self._form, marked=marked)
 
     def _add(self, spoken: Spoken, is_open: bool, goes_on: bool) -> bool:
-        """Put what is said into texts: the end of the open one, others, and one that the next cue goes on with.
+        """Add what is said to the texts: to the one still open, to new ones, and to one that the next cue continues.
 
-        Returns whether the last of them is open.
+        Return whether the last of them is still open.
         """
         text = spoken.passage.text
         gaps = find_gaps(text) if is_open or goes_on else []
@@ -102,7 +102,7 @@ class Subtitles:
         return goes_on
 
     def _say(self, shown: _Shown, shares: Sequence[Sequence[Share]]) -> str:
-        """A cue with its shares; where these are what it had, it is as it was."""
+        """Return a cue with its shares; if these are what it had, it stays as it was."""
         raw = shown.cue.raw
         every = [place for turn in shown.turns for spoken in turn.spoken for place in spoken.slices]
         if all(shares[text][part].text.split() == self._sources[text][part].split() for text, part in every):
@@ -123,7 +123,7 @@ class Subtitles:
             yield codes + turn.before + " ".join(words[number] for number in numbers) + turn.behind
 
     def _find_words(self, whole: str) -> list[str]:
-        """The words of a turn; with a mark that stands alone and a speaker's name goes the word that belongs to it."""
+        """Return the words of a turn; a mark that stands alone, or a speaker's name, is joined with its word."""
         words: list[str] = []
         is_open = False
         for found in self._form.word.finditer(whole):
@@ -153,10 +153,10 @@ class Subtitles:
         whole = " ".join(filter(None, said))
         if spoken.tail and whole:
             whole = whole.rstrip(",;:.… ") + spoken.tail
-        # Times that words come at must stay in their order, and so do these words.
+        # Times at which words appear must stay in order, so without links the words stay in order too.
         return weave(spoken.passage, whole, None if has_times(spoken.passage) else links, self._form.escape)
 
 
 def _join(parts: Sequence[str]) -> str:
-    """One text of the parts of a sentence."""
+    """Join the parts of a sentence into one text."""
     return parts[0] + "".join(gap_between(one, other) + other for one, other in pairwise(parts))

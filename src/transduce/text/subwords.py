@@ -1,4 +1,4 @@
-"""Subwords by SentencePiece (section 5.1): learn a model, encode and decode exactly.
+"""Subwords with SentencePiece (section 5.1): learn a model, encode and decode exactly.
 
 The text is not normalised here (`clean.py` does that once), runs of spaces are kept and unknown characters are spelled
 in bytes, so `decode(encode(text)) == text` for every text.
@@ -22,15 +22,15 @@ from transduce.strict import Settings
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
-LEAST_COVERAGE = 0.98  # SentencePiece takes no less
-LAST = "<last>"  # behind it stand subwords that a text is split into, but that the vocabulary does not have
-# Behind a model: puts no space before a text. Of a protocol buffer's parts that come twice the last has its way.
+LEAST_COVERAGE = 0.98  # SentencePiece accepts no less
+LAST = "<last>"  # texts may be split into the pieces after it, but the vocabulary does not have them
+# Appended to a model, this switches off the space before a text: a protocol buffer's last field overrides earlier ones.
 NO_DUMMY_PREFIX = bytes([3 << 3 | 2, 2, 3 << 3, 0])  # normalizer_spec { add_dummy_prefix: false }
-HIDDEN = "\ufdd0"  # is in no text: a subword with it is never split into, and read without it
+HIDDEN = "\ufdd0"  # is in no text, so no text is split into a piece with it; decoding removes it
 _LINE_END = "\n"
 _TAG = re.compile(r"\s*(>>\S+<<)")
 Tokens = TypeVar("Tokens", list[int], np.ndarray)
-TABLE_WORDS = 300_000  # a table of words takes in no more: it bounds the memory
+TABLE_WORDS = 300_000  # most words in a table of words, to bound its memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,28 +40,29 @@ class SubwordsConfig(Settings):
     section: ClassVar[str] = "subwords"
 
     size: int = field(default=37_000, metadata={"flag": "--subwords"})
-    """number of subwords, as in the paper: 37,000 for both languages together, and by default 16,000 for parsing"""
+    """number of subwords: 37,000 for both languages together in the paper; parsing has 16,000 by default"""
     kind: Literal["bpe", "unigram"] = "bpe"
     """byte-pair encoding, or a unigram language model"""
     joint: bool = True
-    """one vocabulary for both languages, or one each"""
+    """learn one vocabulary for both languages, not one for each"""
     coverage: float = 0.9995
-    """share of the characters that get a subword of their own, 0.98 at least; the others are spelled in bytes"""
+    """share of the text's characters that get subwords of their own, at least 0.98; the rest is spelled in bytes"""
     split_digits: bool = False
-    """spell numbers digit by digit"""
+    """split numbers into digits"""
     symbols: tuple[str, ...] = ()
     """words that are never split, such as tags"""
     sample: int = 1_000_000
     """most pairs to learn from"""
     reuse: Path | None = None
-    """learn none, but use those of another data set, run or model, or a SentencePiece .model file (for train --from)"""
+    """learn none; take the subwords of another data set, run or model, or of a SentencePiece .model file (for train
+    --from)"""
     extend: int = 0
-    """with reuse: learn at most so many new subwords from this text and put them behind the old ones"""
+    """with reuse: learn up to this many new subwords from this text and append them to the old ones"""
 
     def problems(self) -> Iterator[str]:
-        """Values that cannot be meant."""
+        """Yield values that cannot be meant."""
         if self.size < 270:
-            yield f"subwords.size = {self.size} is too small; the 256 bytes and a few letters need 270"
+            yield f"subwords.size = {self.size} is too small; the 256 bytes and a few letters need at least 270"
         if not LEAST_COVERAGE <= self.coverage <= 1.0:
             yield f"subwords.coverage = {self.coverage} is not between {LEAST_COVERAGE} and 1"
         if self.extend < 0:
@@ -76,7 +77,7 @@ class SubwordsConfig(Settings):
 
 
 def learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
-    """Learn a model from lines of text; returns it as SentencePiece writes it."""
+    """Learn a model from lines of text; return it as SentencePiece writes it."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -86,7 +87,7 @@ def learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
             vocab_size=config.size,
             character_coverage=config.coverage,
             split_digits=config.split_digits,
-            user_defined_symbols=list(config.symbols),
+            user_defined_symbols=spell_symbols(config.symbols),
             byte_fallback=True,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
@@ -102,17 +103,22 @@ def learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
         if high := re.search(r"size too high .* value <= (\d+)", reason):
             wrong = f"is more than this corpus can give; use --subwords {high[1]} or fewer"
         elif low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
-            wrong = f"cannot hold the corpus's characters; use --subwords {low[1]} or more"
+            wrong = f"is too small for the corpus's characters; use --subwords {low[1]} or more"
             if config.coverage > LEAST_COVERAGE:
-                wrong += f", or less --subwords.coverage ({LEAST_COVERAGE} at least)"
+                wrong += f", or a lower --subwords.coverage (at least {LEAST_COVERAGE})"
         else:
             raise DataError(f"SentencePiece could not learn subwords: {reason}") from error
         raise ConfigError(f"subwords.size = {config.size} {wrong}") from error
     return model.getvalue()
 
 
+def spell_symbols(symbols: Iterable[str]) -> list[str]:
+    """Return symbols as pieces: a tag such as >>de<< includes the space before it, as in Marian's vocabularies."""
+    return [SPACE + symbol if _TAG.fullmatch(symbol) else symbol for symbol in symbols]
+
+
 def learn_symbols(symbols: Iterable[str]) -> bytes:
-    """A model for text made of these symbols, with a space between them: each is one token, nothing is split."""
+    """Make a model for texts of these symbols with spaces between them: each is one token, nothing is split."""
     model = io.BytesIO()
     each = list(dict.fromkeys(symbols))
     sentencepiece.SentencePieceTrainer.train(
@@ -138,7 +144,7 @@ class Subwords:
     processor: sentencepiece.SentencePieceProcessor
     by_word: bool
     ends: bool
-    """whether its texts are closed by END; sources of some models of others are not"""
+    """whether its texts are closed by END; those of some imported models' source sides are not"""
 
     def __init__(self, model: bytes):
         self.model = model
@@ -149,10 +155,10 @@ class Subwords:
         # A twin that does not put a space before the text, for what follows a literal U+2581.
         self._inner = sentencepiece.SentencePieceProcessor(model_proto=model + NO_DUMMY_PREFIX)
         self._space = [self.processor.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
-        if UNKNOWN in self._space:  # a model of others may know no bytes: then this character is a space
+        if UNKNOWN in self._space:  # an imported model may have no bytes: then U+2581 is a space
             self._space = []
-        # A word's subwords do not depend on its neighbours where no subword reaches over a space and merges go by rank.
-        # Unigram models are left out: they sum scores over a whole line, and rounding may break a tie differently.
+        # A word's subwords do not depend on its neighbours if no subword crosses a space and merges go by rank.
+        # Unigram models are excluded: they sum scores over a whole line, and rounding may break a tie differently.
         self.kind = self._find_kind()
         self.by_word = self.kind != "unigram" and not any(SPACE in piece[1:] for piece in self.pieces(range(len(self))))
         self._table = _Table(self) if self.by_word else None
@@ -170,7 +176,7 @@ class Subwords:
         if not known or inner.eos_id() not in (END, -1):
             raise DataError(
                 f"{path}: its padding, unknown, begin and end tokens are not {PAD}, {UNKNOWN}, {BEGIN} and {END}; "
-                "use a model that transduce prepare has learned"
+                "use a model learned by transduce prepare"
             )
         return found
 
@@ -178,10 +184,10 @@ class Subwords:
         return self._size
 
     def _find_kind(self) -> Literal["bpe", "unigram", "word"]:
-        """What kind of model this is, which SentencePiece does not tell.
+        """Infer the model's kind, which SentencePiece does not tell.
 
-        Where words are whole each piece begins with a space, and unknown characters are not spelled in bytes. BPE's
-        scores are ranks; those of a unigram model are logarithms of probabilities.
+        In a model of whole words, every piece begins with a space, and no piece is a byte. BPE's scores are ranks,
+        those of a unigram model are log-probabilities.
         """
         own = [piece for piece in self.pieces(range(len(self))) if not re.fullmatch("<.*>", piece)]
         if len(own) == len(self) - 4 and all(piece.startswith(SPACE) and len(piece) > 1 for piece in own):
@@ -191,26 +197,26 @@ class Subwords:
         return "bpe" if ranks else "unigram"
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a text, without begin or end."""
+        """Return the token ids of a text, without begin or end."""
         if not self._space:
             return self._encode_known(text)
         first, *rest = text.split(SPACE)
         tokens = self.processor.encode(first)
         for fragment in rest:
-            # SentencePiece takes this character for a space; spelled in its bytes it remains itself.
+            # SentencePiece takes this character for a space; spelled in bytes, it remains itself.
             tokens += self._space + self._inner.encode(fragment)
         return self._known(tokens)
 
     def close(self, tokens: list[int]) -> list[int]:
-        """The token ids of a text with the end behind them, or as they are; never none."""
+        """Return the token ids of a text with END after them, if the model has it; never an empty list."""
         return [*tokens, END] if self.ends else tokens or [UNKNOWN]
 
     def open(self, tokens: Tokens) -> Tokens:
-        """The token ids of a closed text without the end."""
+        """Return the token ids of a closed text without END."""
         return tokens[:-1] if self.ends else tokens
 
     def _encode_known(self, text: str) -> list[int]:
-        """The same of a model without bytes: what it cannot split may be a subword of the other side."""
+        """Encode with a model without bytes; what it cannot split may be a subword of the other side."""
         tokens = self.processor.encode(text)
         if UNKNOWN in tokens:
             pieces = self.processor.encode(text, out_type=str)
@@ -229,20 +235,20 @@ class Subwords:
         return self.processor.piece_to_id(hide(piece)) if token == UNKNOWN else token
 
     def find_unknown(self, text: str) -> list[str]:
-        """What stands in a text where `encode` has UNKNOWN, as subwords; nothing where that cannot be told."""
+        """Return the subwords of a text for which `encode` has UNKNOWN; none if that cannot be told."""
         tokens, pieces = self.encode(text), self.processor.encode(text, out_type=str)
         if len(tokens) != len(pieces):  # a literal U+2581 was spelled in bytes
             return []
         return [piece for token, piece in zip(tokens, pieces) if token == UNKNOWN]
 
     def decode(self, tokens: Iterable[int], unknown: Sequence[str] = ()) -> str:
-        """The text of token ids; begin, end and padding are left out. `unknown` are subwords in place of UNKNOWN."""
+        """Return the text of token ids, without begin, end and padding; `unknown` are subwords in place of UNKNOWN."""
         numbers = [int(token) for token in tokens]
         text = self.processor.decode(self._name(numbers, unknown) if unknown else numbers)
         return text.replace(HIDDEN, "") if self._hides else text
 
     def _name(self, tokens: Sequence[int], unknown: Sequence[str]) -> list[str]:
-        """The subwords of token ids, with others in place of UNKNOWN."""
+        """Return the subwords of token ids, with those of `unknown` in place of UNKNOWN."""
         pieces: list[str] = []
         others = iter(unknown)
         for token in tokens:
@@ -252,41 +258,40 @@ class Subwords:
         return pieces
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
-        """The subwords of token ids, as a person can read them."""
+        """Return the subwords of token ids in readable form."""
         return [self.processor.id_to_piece(int(token)).replace(HIDDEN, "") for token in tokens]
 
     def splits_into(self, token: int) -> bool:
-        """Whether a text can be split into this subword: some are there only for their numbers."""
+        """Whether a text can be split into this subword; some only take up a number."""
         return not self.processor.is_unused(token) and HIDDEN not in self.processor.id_to_piece(token)
 
     def find_tag(self, text: str) -> str:
-        """The tag that a text begins with and that this model knows as one subword, such as >>de<<; or nothing."""
+        """Return the tag that a text begins with, such as >>de<<, if it is one subword of this model; else nothing."""
         found = _TAG.match(text)
-        # Marian has the space before a tag in it; a symbol that was learned here (subwords.symbols) has none.
-        known = found and any(self.processor.piece_to_id(mark + found[1]) != UNKNOWN for mark in (SPACE, ""))
+        known = found and self.processor.piece_to_id(SPACE + found[1]) != UNKNOWN
         return found[1] if found and known else ""
 
     def numbers_like(self, other: "Subwords") -> bool:
-        """Whether another model has the same subwords with the same numbers, however it splits a text into them."""
+        """Whether another model has the same subwords with the same numbers, however it splits texts."""
         return other is self or self.pieces(range(len(self))) == other.pieces(range(len(other)))
 
     def extends(self, other: "Subwords") -> bool:
-        """Whether these are another's subwords with their numbers, and perhaps more behind them."""
+        """Whether these are the other model's subwords with their numbers, and perhaps more after them."""
         return other is self or self.pieces(range(min(len(self), len(other)))) == other.pieces(range(len(other)))
 
     def encode_piece(self, piece: str) -> list[int]:
-        """The token ids of a subword of another model, with its space before it if it has one."""
+        """Return the token ids of another model's subword, including the space before it if it has one."""
         text = piece.replace(SPACE, " ")
         return self._known(self.processor.encode(text[1:]) if text.startswith(" ") else self._inner.encode(text))
 
     def encode_words(self, words: list[str]) -> list[list[int]]:
-        """The token ids of words without white space."""
+        """Return the token ids of words without white space."""
         whole = self._space and self._size == self.processor.get_piece_size()
         return self.processor.encode(words, num_threads=1) if whole else list(map(self.encode, words))
 
     def encode_lines(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encode many lines into one row of tokens, each line closed, and the lines' lengths."""
-        # The table takes lines whose words are parted by one space each, as all are that were cleaned.
+        # The table needs words with single spaces between them, as all cleaned lines have.
         if self._table and not any(map(_has_odd_spaces, lines)):
             return self._table.encode(lines)
         encoded = [self.close(self.encode(line)) for line in lines]
@@ -295,12 +300,12 @@ class Subwords:
 
 
 def hide(piece: str) -> str:
-    """A subword in a form that no text is split into."""
+    """Return a subword in a form that no text is split into."""
     return (SPACE if piece.startswith(SPACE) else "") + HIDDEN + piece.removeprefix(SPACE)
 
 
 def find_subwords(path: Path) -> dict[str, Path]:
-    """The SentencePiece models of source and target in a data set, a model or a run; or one file for both."""
+    """Return the SentencePiece models of source and target in a data set, a model or a run; or a file for both."""
     if path.is_file():
         return {"source": path, "target": path}
     folders = (
@@ -322,16 +327,16 @@ def find_subwords(path: Path) -> dict[str, Path]:
             ) from error
     remedy = "; name a data set, a run, a model or a SentencePiece .model file"
     if path.is_dir():
-        raise DataError(f"{path}: holds no subwords{remedy}")
+        raise DataError(f"{path}: contains no subwords{remedy}")
     raise DataError(f"{path}: does not exist{suggest(str(path), places.names(), 0.75) or remedy}")
 
 
 def load_sides(source: Path, target: Path) -> tuple[Subwords, Subwords]:
-    """Read the models of both sides; one object where they are one file."""
+    """Read the models of both sides; one object if they are one file."""
     one = Subwords.load(source)
     other = one if source == target else Subwords.load(target)
     if not other.ends:
-        raise DataError(f"{target}: has no end token, and a translation needs one; only sources may do without")
+        raise DataError(f"{target}: has no end token, which the target side needs; only the source may lack it")
     return one, other
 
 
@@ -340,7 +345,7 @@ def _has_odd_spaces(line: str) -> bool:
 
 
 class _Rows(dict[str, int]):
-    """Numbers words as they are asked for, and keeps the new ones."""
+    """Numbers words when they are looked up, and lists the new ones."""
 
     def __init__(self) -> None:
         super().__init__({_LINE_END: 0})
@@ -397,7 +402,7 @@ class _Table:
 
 
 def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The places start, start + 1, … of many runs, one run after the other."""
+    """Return the places start, start + 1, … of many runs, one run after the other."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(starts - ends + lengths, lengths) + np.arange(total)

@@ -1,4 +1,4 @@
-"""HTML's tags: where they begin and end, which elements stay as they are, and what of a tag itself people read."""
+"""HTML's tags: where they begin and end, which elements stay as they are, and which attributes people read."""
 
 import html
 import re
@@ -8,12 +8,12 @@ from typing import Literal
 
 Kind = Literal["text", "tag", "kept"]
 
-UNTOUCHED = ("script", "style", "code", "pre", "textarea", "template")  # with all that is in them
+UNTOUCHED = ("script", "style", "code", "pre", "textarea", "template")  # with everything in them
 EMPTY = frozenset("area base br col embed hr img input link meta source track wbr".split())  # never closed
-ALONE = frozenset("p li dt dd tr td th option".split())  # the next ends the one that is not closed
+ALONE = frozenset("p li dt dd tr td th option".split())  # one that is not closed ends at the next
 READ = frozenset({"alt", "title", "placeholder", "aria-label"})
 BUTTONS = frozenset({"submit", "button", "reset"})  # kinds of input whose value is read
-MOST_QUOTED = 64  # values in one tag; what has more is no tag: no text takes more time than in proportion to its length
+MOST_QUOTED = 64  # values in one tag; more make it text, which keeps the time proportional to the length of the text
 
 _NAME = re.compile(r"</?([A-Za-z][^\s/>]*)")
 _STOP = re.compile(r"[<>\"']")
@@ -21,9 +21,9 @@ _ATTRIBUTE = re.compile(r"""([^\s"'<>/=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+))
 
 
 def cut_tags(text: str) -> Iterator[tuple[str, Kind]]:
-    """The parts of an HTML text, by turns texts, which may be empty, and tags or elements that are kept whole."""
+    """Yield the parts of HTML: texts, which may be empty, alternating with tags or elements that are kept whole."""
     begin = at = 0
-    last = text.rfind("-->")  # so that it is not looked for behind each of many beginnings
+    last = text.rfind("-->")  # so that not every unclosed beginning searches to the end
     above = _Above()
     while (at := text.find("<", at)) >= 0:
         end = _end_of_tag(text, at, last)
@@ -50,13 +50,13 @@ def cut_tags(text: str) -> Iterator[tuple[str, Kind]]:
 
 
 def name_of(text: str, at: int = 0) -> str:
-    """The name of the tag that begins here, or nothing where it has none."""
+    """Return the name of the tag that begins here, or an empty text if it has none."""
     found = _NAME.match(text, at)
     return found[1].lower() if found else ""
 
 
 def words_of(tag: str) -> Iterator[tuple[int, int, str]]:
-    """Where the values of a tag's attributes stand that people read, with their quotes, and the texts they are."""
+    """Yield where the attribute values that people read are in a tag, quotes included, and their texts."""
     values = {name: (begin, end, value) for name, begin, end, value in _attributes(tag)}
     if tag.startswith("</") or _stays(values, False):
         return
@@ -67,7 +67,7 @@ def words_of(tag: str) -> Iterator[tuple[int, int, str]]:
 
 
 def say(tag: str, translations: Mapping[str, str]) -> str:
-    """A tag with what people read of it translated."""
+    """Return a tag with the attributes that people read translated."""
     parts: list[str] = []
     done = 0
     for begin, end, value in words_of(tag):
@@ -77,7 +77,7 @@ def say(tag: str, translations: Mapping[str, str]) -> str:
 
 
 class _Above:
-    """The elements that are open, and whether what is in the innermost stays as it is."""
+    """The open elements, and whether the content of the innermost stays as it is."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str, bool]] = []
@@ -88,7 +88,7 @@ class _Above:
         return bool(self._open) and self._open[-1][1]
 
     def read(self, tag: str) -> None:
-        """Open or close what a tag does; with what it closes all that was not closed in it."""
+        """Open or close the element of a tag; closing one also closes what is still open in it."""
         name = name_of(tag)
         if tag.startswith("</"):
             while self._many[name] and self._close() != name:
@@ -108,7 +108,7 @@ class _Above:
 
 
 def _stays(values: Mapping[str, tuple[int, int, str]], around: bool) -> bool:
-    """Whether an element with these attributes stays as it is, where that around it does or does not."""
+    """Whether an element with these attributes stays as it is; `around` is the answer for the one around it."""
     if "notranslate" in values.get("class", (0, 0, ""))[2].lower().split():
         return True
     wanted = values.get("translate", (0, 0, None))[2]
@@ -116,7 +116,7 @@ def _stays(values: Mapping[str, tuple[int, int, str]], around: bool) -> bool:
 
 
 def _attributes(tag: str) -> Iterator[tuple[str, int, int, str]]:
-    """The attributes of a tag: the name of each, where its value stands, and that value."""
+    """Yield the attributes of a tag: name, where the value begins and ends, and the value."""
     name = _NAME.match(tag)
     for found in _ATTRIBUTE.finditer(tag, name.end()) if name else ():
         value = found[2] or ""
@@ -124,7 +124,7 @@ def _attributes(tag: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _end_of_tag(text: str, at: int, last: int) -> int | None:
-    """Where the tag or the comment that begins here ends, or nothing if none does."""
+    """Return where the tag or comment that begins here ends, or None if none does."""
     if text.startswith("<!--", at):
         return text.find("-->", at + 4) + 3 if last >= at + 4 else None
     if not text[at + 1 : at + 2] or not (text[at + 1].isalpha() or text[at + 1] in "/!?"):

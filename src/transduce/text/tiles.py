@@ -1,11 +1,11 @@
-"""Which sentences of a batch the programs of a GPU look at together, in attention.
+"""Lay the sentences of a batch into tiles, each of which one GPU program handles in attention.
 
-A tile is some whole sentences that stand side by side and have at most `SIZE` queries and as many keys together. So
-what one program holds is all that it needs, nothing is read twice, and sentences of 28 tokens do not leave most of a
-tile empty. What is longer is cut into several tiles: time grows with the square of its length, memory does not.
+A tile is a few whole, neighbouring sentences with at most `SIZE` queries and `SIZE` keys together. So a program holds
+all it needs, nothing is read twice, and sentences of 28 tokens do not leave most of a tile empty. A longer sentence is
+cut into several tiles: time grows with the square of its length, memory does not.
 
-Legend of shapes: `tiles` are numbers of five: the first query and the end of the queries, the first key and the end of
-the keys, and whether nobody in it sees what is outside, nor is seen from there; or the same beginning with the keys.
+Shapes: a row of `tiles` has five numbers: first query, end of the queries, first key, end of the keys, and 1 if no
+attention crosses the tile's border. In tiles by key, the keys come before the queries.
 """
 
 import numpy as np
@@ -22,12 +22,12 @@ def lay_tiles(
     keys: int,
     causal: bool = False,
 ) -> tuple[Int32[np.ndarray, "tiles 5"], Int32[np.ndarray, "tiles 5"]]:
-    """Tiles by query and by key, and last of all those that are whole.
+    """Return the tiles by query and the tiles by key; in both, those of whole sentences come last.
 
-    What lies behind the last sentence, up to so many, is in tiles that see nothing.
+    Filler after the last sentence, up to `queries` and `keys` tokens, is in tiles that attend to nothing.
     """
     offsets = np.stack((query_offsets, key_offsets)).astype(np.int64)
-    # From each sentence on: the first that does not fit into the same tile.
+    # For each sentence: the first after it that does not fit into the same tile.
     following = np.min([np.searchsorted(side, side[:-1] + SIZE, side="right") - 1 for side in offsets], axis=0)
     following = np.maximum(following, np.arange(1, offsets.shape[1])).tolist()
     firsts = [0]
@@ -38,7 +38,7 @@ def lay_tiles(
     lengths = spans[:, [1, 3]] - spans[:, [0, 2]]
     whole = (lengths.max(1, initial=0) <= SIZE) & (lengths.min(1, initial=SIZE) > 0)
     common = np.concatenate((spans[whole], np.ones((int(whole.sum()), 1), np.int64)), 1)
-    # What takes longest comes first, so that nobody waits for it at the end.
+    # What takes longest comes first, so that nothing waits for it at the end.
     by_query: list[tuple[int, ...]] = []
     by_key: list[tuple[int, ...]] = []
     for first_query, end_query, first_key, end_key in spans[~whole].tolist():
@@ -57,8 +57,8 @@ def lay_tiles(
 
 
 def most_tiles(tokens: int, sentences: int) -> int:
-    """No row of so many tokens, cut into so many sentences, has more tiles by query or by key."""
-    # What stands together or is cut has no more tiles than it fills and one; so has what lies behind.
+    """Return the most tiles, by query or by key, that a row of so many tokens and sentences can have."""
+    # A group of sentences, a cut sentence and the filler each have at most one tile more than they fill.
     return tokens // SIZE + sentences + 1
 
 
@@ -78,9 +78,9 @@ def lay_batch(
     source: int,
     target: int,
 ) -> Int32[np.ndarray, "3 2 tiles 5"]:
-    """Tiles by query and by key of the source to itself, of the target to itself, of the target to the source.
+    """Return tiles by query and by key of attention from source to source, target to target and target to source.
 
-    Source and target have so many tokens with what lies behind the last sentence; tiles of nothing follow the last.
+    `source` and `target` are the lengths of the rows with their filler; empty tiles follow the last tile.
     """
     laid = [
         lay_tiles(source_offsets, source_offsets, queries=source, keys=source),

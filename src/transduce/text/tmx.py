@@ -1,6 +1,6 @@
-"""Streams translation memories (TMX 1.1 to 1.4): one pair for each translation unit that has one of two languages.
+"""Stream translation memories (TMX 1.1 to 1.4): one pair for each translation unit with one or both of two languages.
 
-Of one that has no other, that side is empty: cleaning drops it and says so.
+If a unit lacks the other language, that side is empty; cleaning drops the pair and reports it.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class _Reader:
         self.path = path
         self.wanted = languages
         self.units: list[Unit] = []
-        self.paired = False  # whether one had both languages
+        self.paired = False  # whether any unit had both languages
         self.found: dict[str, None] = {}  # every language met, in order
         self.segments: dict[str, str] = {}
         self.language = ""
@@ -44,7 +44,7 @@ class _Reader:
         self.parser.StartElementHandler = self.start
         self.parser.EndElementHandler = self.end
         self.parser.CharacterDataHandler = self.characters
-        # With a DOCTYPE that is not read, expat passes over entities it does not know: &eacute; would be lost.
+        # With a DOCTYPE that is not read, expat skips entities it does not know: &eacute; would be lost.
         self.parser.SkippedEntityHandler = lambda name, _: self.characters(html5.get(f"{name};", f"&{name};"))
         self.parser.buffer_text = True
 
@@ -83,8 +83,8 @@ class _Reader:
                     f"{self.path}:{self.line}: a translation unit with {len(self.segments)} languages ({found}); "
                     f"say which two to read with --languages, e.g. --languages en de"
                 )
-            # Without --languages the first unit decides, so that the two sides never change places later. Its regions
-            # do not, unless they are the difference: en-US and de, then en-GB and de, are two pairs of one corpus.
+            # Without --languages the first unit decides, so that the sides never swap later. Regions are ignored unless
+            # they alone tell the sides apart: en-US and de in one unit, en-GB and de in the next, are the same corpus.
             first, second = self.segments
             main, other = first.split("-")[0], second.split("-")[0]
             self.wanted = (first, second) if main == other else (main, other)
@@ -94,7 +94,7 @@ class _Reader:
             self.paired = self.paired or None not in (source, target)
 
     def find(self, language: str) -> str | None:
-        """The segment in a language: `en` finds `en`, then `en-US`."""
+        """Return the segment in a language: for `en` that in `en`, else in `en-US`."""
         language = _tag(language)
         if language in self.segments:
             return self.segments[language]
@@ -102,7 +102,7 @@ class _Reader:
 
 
 def _tag(language: str) -> str:
-    """A language tag as it is compared: EN_us is en-us."""
+    """Return a language tag in the form in which tags are compared: en-us for EN_us."""
     return language.lower().replace("_", "-")
 
 
@@ -121,7 +121,8 @@ def read_units(
             raise DataError(f"{path}:1: {error}; convert the file with: iconv -t UTF-8") from error
         except damage as error:
             line = reader.parser.CurrentLineNumber
-            raise DataError(f"{path}: damaged, or not what its name says, near line {line:,} ({error})") from error
+            where = f"near line {line:,} ({error})"
+            raise DataError(f"{path}: damaged, or not in the format its name says, {where}") from error
         yield from reader.units
         reader.units.clear()
         if not chunk:
@@ -129,6 +130,6 @@ def read_units(
     if not reader.paired:
         wanted = " and ".join(languages) if languages else "two languages"
         raise DataError(
-            f"{path}: holds no translation unit with {wanted} (found: {', '.join(reader.found) or 'none'}; "
+            f"{path}: contains no translation unit with {wanted} (found: {', '.join(reader.found) or 'none'}; "
             f"--languages says which two are read)"
         )

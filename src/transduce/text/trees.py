@@ -1,9 +1,9 @@
 """Constituency trees (section 6.3): read from brackets, checked, written again, and as sequences for the model.
 
-A tree is kept without traces, empty constituents and function tags, under a root TOP. As a sequence it is its brackets:
-`(` or `(NP` opens a constituent, `)NP` closes it, and XX stands for each word with its tag. Words come back from the
-sentence; tags do not come back: words get the tag XX, punctuation its own. Or tags stand for words, alone (`NN`) or
-with the word behind them (`NN =(dog`), and come back.
+A tree is kept without traces, empty constituents and function tags, under a root TOP. Its sequence is its brackets: `(`
+or `(NP` opens a constituent, `)NP` closes it, and XX stands for each word with its tag. To rebuild the tree, words are
+taken from the sentence, but tags are lost: words get the tag XX, punctuation its own. Tags are kept if they stand for
+words, alone (`NN`) or followed by the word (`NN =(dog`).
 """
 
 import re
@@ -15,16 +15,16 @@ from typing import Literal
 from transduce.errors import DataError
 
 OPEN, CLOSE, SLOT = "(", ")", "XX"
-WORD = "=("  # begins a word that is said behind its tag; no label and no word of a tree has such a bracket
+WORD = "=("  # begins a word that follows its tag; no label and no word of a tree has such a bracket
 ROOT = "TOP"
-ROOTS = frozenset({"", "TOP", "ROOT", "S1"})  # what treebanks call it
+ROOTS = frozenset({"", "TOP", "ROOT", "S1"})  # its names in treebanks
 TRACE = "-NONE-"
 SHOWN_PROBLEMS = 5
-DEEPEST = 300  # brackets within one another; no sentence has a tenth of it
+DEEPEST = 300  # nested brackets; no real sentence has a tenth as many
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
-_PLAIN = re.compile(r"[^-=]+(?=[-=])")  # NP of NP-SBJ-1 and NP=2; a label that begins so, as -LRB-, is whole
-# The treebank's tags of punctuation, which programs that score trees go by.
+_PLAIN = re.compile(r"[^-=]+(?=[-=])")  # NP of NP-SBJ-1 and NP=2; not in a label that begins with a hyphen, as -LRB-
+# The treebank's tags of punctuation, which programs that score trees rely on.
 _TAGS = {
     **dict.fromkeys([".", "?", "!"], "."),
     **dict.fromkeys([":", ";", "--", "...", "–", "—", "…"], ":"),
@@ -40,7 +40,7 @@ Step = tuple[Literal["open", "word", "close"], "Tree"]
 
 
 class TreeError(ValueError):
-    """What is wrong with a tree, in a few words; whoever reads the file adds its name and line."""
+    """What is wrong with a tree, in a few words; whatever reads the file adds its name and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Tree:
     word: str | None = None
 
     def steps(self) -> Iterator[Step]:
-        """The tree from left to right: where constituents open, words, and where constituents close."""
+        """Yield the tree from left to right: where constituents open, words, and where constituents close."""
         waiting: list[tuple[Tree, bool]] = [(self, False)]
         while waiting:
             node, is_open = waiting.pop()
@@ -66,15 +66,15 @@ class Tree:
                 waiting.extend((child, False) for child in reversed(node.children))
 
     def leaves(self) -> list["Tree"]:
-        """Its tags with their words."""
+        """Return its tags with their words."""
         return [node for kind, node in self.steps() if kind == "word"]
 
     def words(self) -> list[str]:
-        """Its words."""
+        """Return its words."""
         return [node.word or "" for node in self.leaves()]
 
     def spans(self) -> list[tuple[str, int, int]]:
-        """Its constituents: label, number of the first word, number of the word behind the last."""
+        """Return its constituents: label, number of the first word, number of the word after the last."""
         found: list[tuple[str, int, int]] = []
         begun: list[int] = []
         word = 0
@@ -90,7 +90,7 @@ class Tree:
         return found
 
     def with_tags(self, other: "Tree") -> "Tree":
-        """The tree with another's tags, over the same words, where it has none of its own."""
+        """Return the tree with the tags of another over the same words, where its own tag is XX."""
         tags = iter(other.leaves())
         built: list[list[Tree]] = [[]]
         for kind, node in self.steps():
@@ -105,7 +105,7 @@ class Tree:
         return built[0][0]
 
     def __str__(self) -> str:
-        """The tree in brackets, on one line."""
+        """Return the tree in brackets, on one line."""
         parts: list[str] = []
         for kind, node in self.steps():
             if kind == "close":
@@ -117,7 +117,7 @@ class Tree:
 
 @dataclass
 class _Bracket:
-    """A bracket that was opened, while it is read."""
+    """An open bracket, while a tree is read."""
 
     label: str | None = None
     word: str | None = None
@@ -132,13 +132,13 @@ def parse_tree(text: str) -> Tree:
     done = False
     for token in _TOKEN.findall(text):
         if done:
-            raise TreeError(f"{_shorten(token)} stands behind the tree; give each tree lines of its own")
+            raise TreeError(f"{_shorten(token)} follows the end of the tree; put each tree on lines of its own")
         if token == OPEN:
             open_brackets.append(_Bracket())
             if len(open_brackets) > DEEPEST:
-                raise TreeError(f"more than {DEEPEST} brackets are within one another")
+                raise TreeError(f"more than {DEEPEST} nested brackets")
         elif not open_brackets:
-            what = "a bracket closes that was not opened" if token == CLOSE else f"{_shorten(token)} is in no bracket"
+            what = "a closing bracket has no opening one" if token == CLOSE else f"{_shorten(token)} is in no bracket"
             raise TreeError(what)
         elif token != CLOSE:
             _add(open_brackets[-1], token)
@@ -154,7 +154,7 @@ def parse_tree(text: str) -> Tree:
             else:
                 above.traces = True
     if open_brackets:
-        raise TreeError(f"the tree is not closed; brackets that are missing: {len(open_brackets)}")
+        raise TreeError(f"the tree is not closed; closing brackets missing: {len(open_brackets)}")
     if found is None:
         raise TreeError("the tree has no words")
     return found
@@ -164,7 +164,7 @@ def _add(bracket: _Bracket, token: str) -> None:
     if bracket.label is None and not bracket.traces:
         bracket.label = token
     elif bracket.children or bracket.traces:
-        raise TreeError(f"the word {_shorten(token)} stands beside constituents; give it a tag, as in (NN dog)")
+        raise TreeError(f"the word {_shorten(token)} stands beside constituents without a tag; add one, as in (NN dog)")
     elif bracket.word is not None:
         raise TreeError(f"one bracket holds the words {_shorten(bracket.word)} and {_shorten(token)}; give each a tag")
     else:
@@ -172,10 +172,12 @@ def _add(bracket: _Bracket, token: str) -> None:
 
 
 def _close(bracket: _Bracket, *, is_root: bool) -> Tree | None:
-    """The constituent that a bracket held; none if it held traces only."""
+    """Return the constituent of a closed bracket; None if it held only traces."""
     label = strip_function(bracket.label or "")
     if bracket.word is not None and bracket.children:
-        raise TreeError(f"the word {_shorten(bracket.word)} stands beside constituents; give it a tag, as in (NN dog)")
+        raise TreeError(
+            f"the word {_shorten(bracket.word)} stands beside constituents without a tag; add one, as in (NN dog)"
+        )
     if bracket.word is not None:
         if label == TRACE:
             return None
@@ -186,31 +188,31 @@ def _close(bracket: _Bracket, *, is_root: bool) -> Tree | None:
     if not bracket.children:
         if bracket.traces:
             return None
-        raise TreeError(f"the bracket ({label} holds nothing")
+        raise TreeError(f"the bracket ({label} is empty")
     children = tuple(bracket.children)
     if is_root:
         return Tree(ROOT, children if label in ROOTS else (Tree(label, children),))
     if not label:
         raise TreeError("a bracket within the tree has no label")
     if label in ROOTS:
-        raise TreeError(f"{label} stands within a tree; is a bracket of the tree before it missing?")
+        raise TreeError(f"{label} occurs inside a tree; is a closing bracket missing before it?")
     return Tree(label, children)
 
 
 def strip_function(label: str) -> str:
-    """A label without its function tags and numbers: NP of NP-SBJ-1."""
+    """Return a label without its function tags and numbers: NP for NP-SBJ-1."""
     found = _PLAIN.match(label)
     return found[0] if found else label
 
 
 def cut_trees(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The raw text of each tree, on one line, with the number of the line it begins on.
+    """Yield the raw text of each tree, on one line, with the number of the line it begins on.
 
-    A tree ends with the line on which its brackets are closed. Where brackets are missing, trees are taken to begin
-    with their lines, so that only those that are wrong are: in a file with a tree to each line, or at its end.
+    A tree ends with the line on which its brackets are closed. If brackets are missing in a file with one tree per
+    line, or at the end of any file, a line that begins with a bracket begins a tree, so that only broken trees fail.
     """
     held: list[tuple[int, bytes]] = []
-    depth, single, some = 0, True, False  # whether all trees so far had a line each, and whether there are some
+    depth, single, some = 0, True, False  # all trees so far had one line each; there have been trees
     for number, line in enumerate(lines, 1):
         text = line.rstrip()
         if not text:
@@ -235,7 +237,7 @@ def _join(held: Sequence[tuple[int, bytes]]) -> tuple[int, bytes]:
 
 
 def check_trees(cut: Iterable[tuple[int, bytes]], name: str) -> list[tuple[int, Tree]]:
-    """Read all trees of a file, given their lines; what is none is an error that names file and line."""
+    """Parse the trees of a file, cut with their line numbers; what is not a tree is an error with file and line."""
     found: list[tuple[int, Tree]] = []
     problems: list[str] = []
     for line, text in cut:
@@ -248,12 +250,12 @@ def check_trees(cut: Iterable[tuple[int, bytes]], name: str) -> list[tuple[int, 
     if more := problems[SHOWN_PROBLEMS:]:
         problems[SHOWN_PROBLEMS:] = [f"and {len(more):,} more trees like these"]
     if problems:
-        raise DataError("\n".join([*problems, "mend these trees, or leave them out of all files"]))
+        raise DataError("\n".join([*problems, "fix these trees, or leave them out of all files"]))
     return found
 
 
 def to_sequence(tree: Tree, *, labelled: bool = False, slots: Slots = "plain") -> list[str]:
-    """A tree as symbols: its brackets, without those of the root, and what stands for each word."""
+    """Return a tree as symbols: its brackets, without those of the root, and what stands for each word."""
     symbols: list[str] = []
     for kind, node in tree.steps():
         if kind == "open":
@@ -268,12 +270,12 @@ def to_sequence(tree: Tree, *, labelled: bool = False, slots: Slots = "plain") -
 
 
 def say_word(word: str) -> str:
-    """A word as a symbol; U+2581 would be a space to SentencePiece."""
+    """Return a word as a symbol, without U+2581, which SentencePiece takes for a space."""
     return WORD + word.replace("\u2581", "_")
 
 
 def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
-    """The tree of a sequence over the words of its sentence; a sequence that is none is an error."""
+    """Return the tree of a sequence over the words of its sentence; a malformed sequence is an error."""
     above: list[tuple[str, list[Tree]]] = [("", [])]
     left = iter(words)
     says_words = any(symbol.startswith(WORD) for symbol in symbols)
@@ -286,7 +288,7 @@ def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
         elif symbol.startswith(CLOSE):
             label, children = above.pop()
             if not above:
-                raise TreeError("a bracket closes that was not opened")
+                raise TreeError("a closing bracket has no opening one")
             if label not in ("", symbol[1:]) or symbol == CLOSE:
                 raise TreeError(f"({label} is closed by {symbol}")
             if not children:
@@ -301,7 +303,7 @@ def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
             slot, tag = tag or symbol, ""
             above[-1][1].append(Tree(tag_of(word) if slot == SLOT else slot, word=word))
     if len(above) > 1:
-        raise TreeError(f"brackets that are not closed: {len(above) - 1}")
+        raise TreeError(f"unclosed brackets: {len(above) - 1}")
     if tag:
         raise TreeError(f"the tag {tag} has no word")
     if next(left, None) is not None:
@@ -312,23 +314,23 @@ def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
 
 
 def choose_symbols(counts: Counter[str], most_words: int) -> list[str]:
-    """The symbols that get a token: all brackets and tags, and the words that come more than once, at most so many."""
+    """Choose the symbols that get a token: all brackets and tags, and at most `most_words` words that are repeated."""
     words = [symbol for symbol, count in counts.most_common() if symbol.startswith(WORD) and count > 1][:most_words]
     return [*(symbol for symbol, _ in counts.most_common() if not symbol.startswith(WORD)), *words]
 
 
 def tag_of(word: str) -> str:
-    """The tag that a word gets in a tree made from a sequence: its own for punctuation, else XX."""
+    """Return the tag that a word gets in a tree made from a sequence: its own for punctuation, else XX."""
     return _TAGS.get(word, SLOT)
 
 
 def escape_word(word: str) -> str:
-    """A word as trees can hold it: round brackets are spelled -LRB- and -RRB-."""
+    """Return a word as trees can hold it: round brackets are spelled -LRB- and -RRB-."""
     return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def to_sentence(words: Iterable[str]) -> str:
-    """Words of a tree as the model reads them: round brackets as they are, which `escape_word` undoes."""
+    """Join the words of a tree as the model reads them, with plain round brackets; `escape_word` undoes that."""
     return " ".join(word.replace("-LRB-", "(").replace("-RRB-", ")") for word in words)
 
 

@@ -1,6 +1,6 @@
-"""Pairs in other forms: what people type and corpora hardly have. A model that met them is not thrown by them.
+"""Training pairs in other forms, which people type but corpora hardly have, so that these do not throw a model.
 
-A pair is chosen by its checksum, so that the same pairs are chosen on any number of processes.
+A pair is chosen by its checksum, so that the same pairs are chosen with any number of processes.
 """
 
 import re
@@ -19,32 +19,32 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class VaryConfig(Settings):
-    """Shares of the training pairs that are there once more, in another form; 0.02 is one of fifty."""
+    """Shares of the training pairs to add once more in another form; 0.02 is one in fifty."""
 
     section: ClassVar[str] = "vary"
 
     capitals: float = 0.0
-    """share that is also there IN CAPITALS, on both sides"""
+    """share to add IN CAPITALS, on both sides"""
     small: float = 0.0
-    """share that is also there with a source in lower case; its target stays as it is"""
+    """share to add with the source in lower case and the target unchanged"""
     symbols: float = 0.0
-    """share that is also there with something that no one translates before or behind both sides: emoji, words in other
-    scripts, addresses"""
+    """share to add with something untranslatable before or after both sides: emoji, words in other scripts,
+    addresses"""
     typos: float = 0.0
-    """share that is also there with slips of the finger in the source"""
+    """share to add with typing errors in the source"""
 
     def problems(self) -> Iterator[str]:
-        """Shares that are none."""
+        """Yield shares that are out of range."""
         for name, share in self.shares().items():
             if not 0 <= share <= 1:
-                yield f"vary.{name} = {share} is not a share; it goes from 0 to 1"
+                yield f"vary.{name} = {share} is not a share; use a number from 0 to 1"
 
     def shares(self) -> dict[str, float]:
-        """All of them by their names."""
+        """Return all shares by their names."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def any(self) -> bool:
-        """Whether there is something to do."""
+        """Whether any share is set."""
         return any(self.shares().values())
 
 
@@ -56,7 +56,7 @@ class Varied(NamedTuple):
 
 
 class Varier:
-    """Gives pairs their other forms."""
+    """Makes the other forms of pairs."""
 
     def __init__(self, config: VaryConfig, seed: int):
         self.chosen = [
@@ -66,7 +66,7 @@ class Varier:
         ]
 
     def __call__(self, source: str, target: str) -> Iterator[Varied]:
-        """The other forms that this pair is to have, if any."""
+        """Yield the other forms that this pair is to have, if any."""
         text = f"{source}\t{target}".encode() if self.chosen else b""
         for kind, limit, salt in self.chosen:
             drawn = crc32(text, salt)
@@ -75,17 +75,17 @@ class Varier:
 
 
 def write_in_capitals(source: str, target: str, _: Random) -> Pair:
-    """Both sides in capitals."""
+    """Write both sides in capitals."""
     return source.upper(), target.upper()
 
 
 def write_small(source: str, target: str, _: Random) -> Pair:
-    """A source in lower case."""
+    """Write the source in lower case."""
     return source.lower(), target
 
 
 def add_symbols(source: str, target: str, chance: Random) -> Pair:
-    """Something that stays as it is, at the same end of both sides."""
+    """Add something untranslatable at the same end of both sides."""
     symbols = chance.choice(_SYMBOLS)(chance)
     space = "" if chance.random() < 0.1 else " "
     if chance.random() < 0.25:
@@ -94,7 +94,7 @@ def add_symbols(source: str, target: str, chance: Random) -> Pair:
 
 
 def slip(source: str, target: str, chance: Random) -> Pair:
-    """One slip in a word of four letters or more, a second one now and then."""
+    """Make a typing error in a word of four letters or more, and sometimes a second one."""
     for _ in range(1 + (chance.random() < 0.3)):
         words = [found.span() for found in re.finditer(r"[^\W\d_]{4,}", source)]
         if not words:
@@ -124,7 +124,7 @@ def _letters_of(script: range) -> str:
 
 
 def _draw_emoji(chance: Random) -> str:
-    # Few of them are most of what people write: half are faces.
+    # A few emoji are most of what people write, so at least half are faces.
     emoji = chr(chance.choice(chance.choice(_EMOJI[: chance.choice((1, len(_EMOJI)))])))
     if chance.random() < 0.3:
         return emoji * chance.randint(2, 4)

@@ -1,7 +1,7 @@
-"""Words: those of English text as the Penn Treebank has them, where one goes on, and whether all are in capitals.
+"""Split English text into words as the Penn Treebank does; tell whether a word continues, or text is in capitals.
 
-In a treebank punctuation stands apart, and so do the parts of `do n't` and `the dog 's`. Treebanks differ in more than
-these rules say (some part words at hyphens): where there are words already, give those.
+In a treebank, punctuation is separate, and so are the parts of `do n't` and `the dog 's`. Treebanks differ in more than
+these rules cover (some split words at hyphens): if a text has been split into words already, use those.
 """
 
 import re
@@ -20,7 +20,7 @@ _RULES = [
         (r"--+|—", 0, r" \g<0> "),
         (_NUMBER_MARK, 0, r" \g<0> "),
         (r"[;@#$%&?!()\[\]{}<>“”«»„]", 0, r" \g<0> "),
-        # The last full stop of the line, and no other: that of an abbreviation is part of it.
+        # Only the last full stop of the line: that of an abbreviation is part of its word.
         (r"(?<![.\s])\.(?=[\s\"'”’)\]}]*$)", 0, r" . "),
         (r"‘(?=\w)|(?<=\w)’(?!\w)", 0, r" \g<0> "),
         (r"(?<=\s)'(?=\w)(?!(?:s|m|d|re|ve|ll|t|n|em|til|tis|twas|cause)\b)", re.I, r" ' "),
@@ -37,7 +37,7 @@ _OPENING = re.compile(r'(^|[\s(\[{<])"')
 
 
 def split_words(text: str, *, treebank_quotes: bool = True) -> list[str]:
-    """The words of a line; straight quotation marks become `` and '', unless they are to stay."""
+    """Split a line into words; with `treebank_quotes`, straight quotation marks become `` and ''."""
     opening, closing = (" `` ", " '' ") if treebank_quotes else (' " ', ' " ')
     text = _OPENING.sub(lambda found: found[1] + opening, f" {text.strip()} ").replace('"', closing)
     for pattern, new in _RULES:
@@ -60,7 +60,7 @@ def is_unspaced(text: str) -> bool:
 
 
 def is_one_word(before: str, behind: str) -> bool:
-    """Whether a text goes on with the last word of the text before it: letters and digits do, and accents on them."""
+    """Whether a text continues the last word of the one before it, with letters, digits or accents on them."""
     last, first = before[-1:], behind[:1]
     if not last or not first or not (last.isalnum() or _is_mark(last)):
         return False
