@@ -1,9 +1,9 @@
-"""Word alignments by a test that needs no gold: a word that stands once on each side comes from itself.
+"""A test of word alignments without a gold standard: a word that is once on each side is aligned with itself.
 
     python benchmarks/align_twins.py MODEL --source newstest2013.en --target newstest2013.de
 
-Such words are names and numbers mostly. Right, of all of them: by the heads that the model's manifest names, by the
-place that is usual where it names none, and by single heads (`--place`).
+Such words are mostly names and numbers. The result is the share that is aligned correctly: by the heads that the
+model's manifest names, by the place that is used if it names none, and by single heads (`--place`).
 """
 
 import argparse
@@ -17,7 +17,7 @@ from transduce.scoring.texts import read_lines
 
 
 def find_words(pieces: list[str]) -> list[str]:
-    """A sentence's words, without what punctuation stands at them."""
+    """Return a sentence's words, without adjacent punctuation."""
     words: dict[int, str] = {}
     for piece, number in zip(pieces, number_words(pieces).tolist()):
         words[number] = words.get(number, "") + piece
@@ -25,25 +25,25 @@ def find_words(pieces: list[str]) -> list[str]:
 
 
 def find_twins(source: list[str], target: list[str]) -> Iterator[tuple[int, int]]:
-    """Words of two letters and more that stand once on each side, by their places there."""
+    """Yield the places, on both sides, of words of two or more letters that occur once on each."""
     for place, word in enumerate(target):
         if len(word) > 1 and source.count(word) == target.count(word) == 1:
             yield source.index(word), place
 
 
 def main() -> None:
-    """Print how many of them are linked with themselves."""
+    """Print how many of these words are aligned with themselves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, metavar="MODEL")
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--first", type=int, default=200, help="leave out so many lines (default %(default)s)")
-    parser.add_argument("--sentences", type=int, default=500, help="(default %(default)s)")
+    parser.add_argument("--first", type=int, default=200, help="lines to skip at the start (default %(default)s)")
+    parser.add_argument("--sentences", type=int, default=500, help="sentences to align (default %(default)s)")
     parser.add_argument(
         "--place",
         nargs="+",
         default=[],
-        help="also a head alone: 2.6.1 is layer 2, head 6, one step after a word was said",
+        help="also measure a single head: 2.6.1 is layer 2, head 6, one step after the word was output",
     )
     given = parser.parse_args()
     translator = Translator.load(given.model, precision="float32", engine="torch")

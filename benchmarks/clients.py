@@ -1,4 +1,4 @@
-"""Servers to measure, and clients that ask them: what serve_load.py and serve_soak.py share."""
+"""Servers to measure and clients to load them, for serve_load.py and serve_soak.py."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 @contextmanager
 def started(*command: str | Path) -> Iterator[int]:
-    """A server as a process of its own; gives its port, and ends it by SIGTERM."""
+    """Start a server as a process of its own; yield its port, and end it with SIGTERM."""
     process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True)
     assert process.stderr
     try:
@@ -29,7 +29,7 @@ def started(*command: str | Path) -> Iterator[int]:
 
 
 def serve_command(run: Path, *flags: str) -> list[str]:
-    """`transduce serve` of one model, on any free port of this machine."""
+    """Return the command that serves one model on any free port of this machine."""
     return [sys.executable, "-m", "transduce", "serve", f"en-de={run}", "--port", "0", *flags]
 
 
@@ -57,7 +57,7 @@ class Client:
     async def send(
         self, method: str, path: str, body: bytes, kind: str
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Send a request and do not wait for the answer."""
+        """Send a request without waiting for the answer."""
         if not (self.reader and self.writer):
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
@@ -66,7 +66,7 @@ class Client:
         return self.reader, self.writer
 
     async def translate(self, text: str) -> int:
-        """Ask as LibreTranslate's clients do; the status of the answer."""
+        """Ask as LibreTranslate's clients do; return the status of the answer."""
         form = urlencode({"q": text, "source": "en", "target": "de"}).encode()
         status, _ = await self.ask("POST", "/translate", form, "application/x-www-form-urlencoded")
         return status
@@ -76,12 +76,12 @@ class Client:
         return await self.ask("POST", path, json.dumps(value).encode())
 
     def close(self) -> None:
-        """Go away, whatever is still to come."""
+        """Drop the connection, whatever is still to come."""
         if self.writer:
             self.writer.transport.abort()
         self.reader = self.writer = None
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that a share of all are not above."""
+    """Return the value that this share of all values do not exceed."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]

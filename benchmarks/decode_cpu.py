@@ -1,9 +1,9 @@
 """Decoding on one CPU: this project's engine against CTranslate2 and Hugging Face generate, side by side.
 
-The base model of the paper (or other sizes) with random weights, the same in each engine: sources of 24 tokens, targets
-of exactly 32, because no engine may end before. Engines take turns in every round, so that whatever else the machine
-does meets all of them; a cell is the median of the rounds' ratios to CTranslate2 int8, with the smallest and largest.
-Positions are our sinusoids in all of them; Marian's biases, which the paper's attention does not have, are zeros.
+Each engine has the same model: the paper's base model (or other sizes) with random weights. Sources have 24 tokens, and
+targets exactly 32, because no engine may end earlier. Engines take turns in every round, so that other load on the
+machine affects all of them. A cell is the median of the rounds' ratios to CTranslate2 int8, with the smallest and the
+largest. All engines use our sinusoidal positions; Marian's biases, which the paper's attention lacks, are zero.
 
     pip install ctranslate2 transformers
     python benchmarks/decode_cpu.py
@@ -34,11 +34,11 @@ from transduce.text.subwords import BEGIN, END
 
 SOURCE, TARGET = 24, 32
 REFERENCE = "ctranslate2-int8"
-Decode = Callable[[list[np.ndarray], int], int]  # sentences and the beam; returns how many tokens were said
+Decode = Callable[[list[np.ndarray], int], int]  # takes sentences and the beam; returns how many tokens were output
 
 
 def ours(model: Transformer, precision: Any, threads: int) -> Decode:
-    """This project, with the search that `transduce translate` uses."""
+    """Return this project's engine, with the search that `transduce translate` uses."""
     engine = CpuEngine(model, precision=precision, threads=threads)
 
     def decode(sources: list[np.ndarray], beam: int) -> int:
@@ -51,7 +51,7 @@ def ours(model: Transformer, precision: Any, threads: int) -> Decode:
 
 
 def ctranslate2(model: Transformer, precision: str, threads: int, folder: Path) -> Decode:
-    """CTranslate2, from a specification filled with our weights."""
+    """Return CTranslate2, from a specification filled with our weights."""
     import ctranslate2  # pyright: ignore[reportMissingImports]
 
     converted = folder / precision
@@ -76,7 +76,7 @@ def ctranslate2(model: Transformer, precision: str, threads: int, folder: Path) 
 
 
 def save_for_ctranslate2(model: Transformer, folder: Path, quantisation: str | None) -> None:
-    """Write the model as CTranslate2 reads it."""
+    """Write the model in CTranslate2's format."""
     from ctranslate2.specs import common_spec, transformer_spec  # pyright: ignore[reportMissingImports]
 
     config = model.config
@@ -127,7 +127,7 @@ def save_for_ctranslate2(model: Transformer, folder: Path, quantisation: str | N
 
 
 def hugging_face(model: Transformer, threads: int) -> Decode:
-    """Hugging Face's Marian in float32, with its `generate`."""
+    """Return Hugging Face's Marian in float32, with its `generate`."""
     marian = make_marian(model)
 
     def decode(sources: list[np.ndarray], beam: int) -> int:
@@ -150,7 +150,7 @@ def hugging_face(model: Transformer, threads: int) -> Decode:
 
 
 def make_engines(names: list[str], model: Transformer, threads: int, folder: Path) -> dict[str, Decode]:
-    """All engines asked for, ready to decode."""
+    """Return the requested engines, ready to decode."""
     made: dict[str, Decode] = {}
     for name in names:
         kind, _, precision = name.partition("-")
@@ -167,7 +167,7 @@ def make_engines(names: list[str], model: Transformer, threads: int, folder: Pat
 
 
 def measure(engines: dict[str, Decode], sources: list[np.ndarray], beam: int, rounds: int, clock: Callable[[], float]):
-    """Tokens/s of each engine in each round."""
+    """Return the tokens/s of each engine in each round."""
     rates: dict[str, list[float]] = {name: [] for name in engines}
     for decode in engines.values():
         decode(sources[:1], beam)
@@ -183,7 +183,7 @@ def measure(engines: dict[str, Decode], sources: list[np.ndarray], beam: int, ro
 def main() -> None:
     """Print one table: rows are engines, columns are batch x beam."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", default="1x1,16x1,64x1,1x4,16x4,64x4", help="sentences x beam, with commas")
+    parser.add_argument("--cells", default="1x1,16x1,64x1,1x4,16x4,64x4", help="sentences x beam, separated by commas")
     parser.add_argument(
         "--engines",
         default="ours-int8,ours-bf16,ours-float32,ctranslate2-int8,ctranslate2-float32,huggingface-float32",
@@ -200,7 +200,7 @@ def main() -> None:
         "--clock",
         choices=["wall", "cpu"],
         default="wall",
-        help="cpu: time on the processor alone, for one thread on a machine that does other things too",
+        help="cpu: processor time, for one thread on a machine with other load",
     )
     given = parser.parse_args()
     clock = time.process_time if given.clock == "cpu" else time.perf_counter

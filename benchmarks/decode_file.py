@@ -1,7 +1,7 @@
-"""A real model and a real file on a CPU: this project and CTranslate2, from lines of text to lines of text.
+"""A real model and a real file on a CPU: this project against CTranslate2, from lines of text to lines of text.
 
-The model is exported to CTranslate2; both translate in int8 with the same beam, in turns, and both choose how to batch:
-CTranslate2 sorts by length and takes as many tokens at once as --tokens says, of which the fastest is shown.
+The model is exported to CTranslate2. Both translate in int8 with the same beam, in turns, and batch as they choose:
+CTranslate2 sorts by length and takes batches of --tokens tokens; the fastest of these is shown.
 
     pip install ctranslate2
     python benchmarks/decode_file.py en-de newstest2014.en --reference newstest2014.de
@@ -27,13 +27,13 @@ Decode = Callable[[list[str]], list[str]]
 
 
 def ours(model: Path, threads: int, beam: int) -> Decode:
-    """This project, as `transduce translate` uses it."""
+    """Return this project's translator, as `transduce translate` uses it."""
     translator = Translator.load(model, device="cpu", precision="int8", threads=threads)
     return lambda lines: [found.text for found in translator.translate(lines, beam=beam)]
 
 
 def ctranslate2(folder: Path, threads: int, beam: int, tokens: int) -> Decode:
-    """CTranslate2 with SentencePiece before and after."""
+    """Return CTranslate2 with SentencePiece before and after."""
     import ctranslate2  # pyright: ignore[reportMissingImports]
 
     translator: Any = ctranslate2.Translator(
@@ -54,7 +54,7 @@ def ctranslate2(folder: Path, threads: int, beam: int, tokens: int) -> Decode:
 def main() -> None:
     """Print lines a second and BLEU of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="a run, a model, or the name of one")
+    parser.add_argument("model", type=Path, help="run, model, or name of a model")
     parser.add_argument("file", type=Path, help="lines to translate")
     parser.add_argument("--reference", type=Path, help="their translations")
     parser.add_argument("--lines", type=int, default=1000)

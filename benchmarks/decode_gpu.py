@@ -1,7 +1,7 @@
 """Decoding on one GPU: this project's engine against Hugging Face generate, in turns.
 
-The base model of the paper with random weights, the same in both, bf16: sources of 28 tokens, targets of exactly 32,
-because neither may end before. A cell is tokens/s; the ratio is the median of the rounds' ratios. Beside it stands the
+Both have the paper's base model with the same random weights, in bf16. Sources have 28 tokens, and targets exactly 32,
+because neither may end earlier. A cell is tokens/s; the ratio is the median of the rounds' ratios. Beside it is the
 share of the memory-bandwidth limit: a step must read all weights of the decoder and the keys and values kept so far, at
 the rate at which this GPU copies.
 
@@ -34,7 +34,7 @@ CELLS = [(1, 1), (64, 1), (256, 1), (1, 4), (64, 4), (256, 4)]
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds until the GPU is done."""
+    """Return the seconds until the GPU is done."""
     torch.cuda.synchronize()
     begin = time.perf_counter()
     work()
@@ -43,7 +43,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def copy_rate() -> float:
-    """Bytes a second that a copy on this GPU reads and writes."""
+    """Return the bytes per second that a copy on this GPU reads and writes."""
     source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     target.copy_(source)
@@ -51,9 +51,9 @@ def copy_rate() -> float:
 
 
 def floor_seconds(config: ModelConfig, batch: int, beam: int, rate: float) -> float:
-    """The least time of a mean step: weights once, keys and values of all lines and sources, logits out and in."""
+    """Return the least time of a mean step: it reads weights, keys and values once, and writes and reads the logits."""
     layers = config.stacks()[1]
-    each = 2 * config.heads * sum(config.head_widths())  # bytes a token and layer
+    each = 2 * config.heads * sum(config.head_widths())  # bytes per token and layer
     feed_forward = 2 * config.d_model * config.d_ff
     attention = 6 * config.d_model * config.heads * config.head_widths()[0]
     weights = 2 * (layers * (attention + feed_forward) + config.vocabulary * config.d_model)
@@ -65,7 +65,7 @@ def floor_seconds(config: ModelConfig, batch: int, beam: int, rate: float) -> fl
 def generate(
     marian: torch.nn.Module, sources: list[np.ndarray], beam: int, tokens: int | None = TARGET
 ) -> torch.Tensor:
-    """Hugging Face's search."""
+    """Translate with Hugging Face's search."""
     longest = max(map(len, sources))
     rows = np.full((len(sources), longest), PAD)
     for row, source in zip(rows, sources):
@@ -143,11 +143,11 @@ def main() -> None:
     """Read the arguments and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--torch", action="store_true", help="measure the plain engine too")
-    parser.add_argument("--model", help="a run or model to translate --file with")
+    parser.add_argument("--torch", action="store_true", help="also measure the plain torch engine")
+    parser.add_argument("--model", help="run or model to translate --file with")
     parser.add_argument("--file", type=Path)
     parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--size", type=int, default=128, help="sentences that generate gets at a time")
+    parser.add_argument("--size", type=int, default=128, help="sentences in a batch of generate")
     given = parser.parse_args()
     if given.model:
         compare_file(given.model, given.file, given.beam, given.size)

@@ -1,4 +1,4 @@
-"""Tokens/s (source + target) of the loader alone, prefetched and, where there is a GPU, pinned and copied to it.
+"""Tokens/s (source + target) of the loader alone: prefetched and, if there is a GPU, pinned and copied to it.
 
 python benchmarks/loader_speed.py DATA [--batches 400]
 """
@@ -15,7 +15,7 @@ from transduce.text.shards import DataSet
 
 
 def measure(data: DataSet, config: BatchConfig, count: int, pin: bool) -> str:
-    """Time batches that nobody uses; a second pass over the same ones shows sampled subwords once words are known."""
+    """Time loading alone, twice over the same batches: the second time, sampled subwords find all words known."""
     begin = time.perf_counter()
     batches = Batches(data, config)
     steps = len(batches.plan(0))
@@ -38,7 +38,7 @@ def measure(data: DataSet, config: BatchConfig, count: int, pin: bool) -> str:
 
 
 def main() -> None:
-    """Print one line a setting."""
+    """Print one line per setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--batches", type=int, default=400)

@@ -1,4 +1,4 @@
-"""Hugging Face's Marian with the weights of one of our models: benchmarks and tests compare with it."""
+"""Hugging Face's Marian with the weights of one of our models, for benchmarks and tests to compare with."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from transduce.text.subwords import BEGIN, END, PAD
 
 
 def make_sized(config: ModelConfig, longest: int = 1024, dropout: float = 0.0) -> Any:
-    """Marian of the same sizes, with weights of its own."""
+    """Return a Marian of the same sizes, with random weights."""
     from transformers import MarianConfig, MarianMTModel
 
     encoder_layers, decoder_layers = config.stacks()
@@ -38,7 +38,7 @@ def make_sized(config: ModelConfig, longest: int = 1024, dropout: float = 0.0) -
 
 
 def make_marian(model: Transformer, longest: int = 1024) -> Any:
-    """Marian of the same sizes and weights: its biases zeros, which our attention does not have, its positions ours."""
+    """Return a Marian with our sizes, weights and positions; biases that our attention lacks are zero."""
     marian = make_sized(model.config, longest)
     marian.to(model.embedding.weight.dtype).eval()
     with torch.no_grad():
@@ -55,7 +55,7 @@ def make_marian(model: Transformer, longest: int = 1024) -> Any:
 
 
 def marian_names(name: str) -> list[str]:
-    """Marian's names of one of our parameters; three for a projection."""
+    """Return Marian's names for one of our parameters; three for a projection."""
     if name == "embedding.weight":
         return ["model.shared.weight"]
     stack, number, *path = name.split(".")

@@ -2,9 +2,9 @@
 
     python benchmarks/parseval_equal.py EVALB COLLINS.prm dev.mrg [more.mrg …]
 
-EVALB is the program built from its public source; where sentences are long its arrays (MAX_WORD_IN_SENT,
-MAX_BRACKET_IN_SENT, match_j, the buffers of lines) must be made longer first. Damage: brackets dropped, relabelled,
-added, doubled, and moved so that they cross. Matched, gold, found and crossing brackets of every sentence are compared.
+EVALB is the program built from its public source; for long sentences, first enlarge its arrays (MAX_WORD_IN_SENT,
+MAX_BRACKET_IN_SENT, match_j, the line buffers). Damaged copies have brackets dropped, relabelled, added, doubled, and
+moved so that they cross. For every sentence, the matched, gold, found and crossing brackets are compared.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SUMMARY = {
 
 
 def damage(tree: Tree, kinds: Iterable[str], rate: float, chance: random.Random) -> list[Tree]:
-    """A damaged copy; several parts where its own bracket is dropped."""
+    """Return a damaged copy of a tree, or several parts if its own bracket is dropped."""
     if tree.word is not None:
         return [tree]
     parts = [part for child in tree.children for part in damage(child, kinds, rate, chance)]
@@ -64,7 +64,7 @@ def damage(tree: Tree, kinds: Iterable[str], rate: float, chance: random.Random)
 
 
 def run_evalb(program: Path, rules: Path, gold: Path, found: Path) -> tuple[list[tuple[int, ...]], dict[str, float]]:
-    """EVALB's matched, gold, found and crossing brackets of each sentence, and its summary."""
+    """Return EVALB's matched, gold, found and crossing brackets of each sentence, and its summary."""
     command = [str(program), "-e", "1000000", "-p", str(rules), str(gold), str(found)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [row for line in printed.splitlines() if len(row := line.split()) == 12 and row[0].isdigit()]
@@ -74,7 +74,7 @@ def run_evalb(program: Path, rules: Path, gold: Path, found: Path) -> tuple[list
 
 
 def main() -> None:
-    """Compare and print."""
+    """Compare the counts and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("evalb", type=Path)
     parser.add_argument("rules", type=Path)

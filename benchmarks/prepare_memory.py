@@ -2,7 +2,7 @@
 
     python benchmarks/prepare_memory.py train.en train.de [--pairs 5000000] [--folder /tmp/large]
 
-Memory is the sum of proportional set sizes of the whole process tree (Linux), sampled ten times a second.
+Memory is the sum of the proportional set sizes of the process tree (Linux), sampled ten times a second.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from transduce.text.packed import open_bytes
 
 
 def perturb(pairs: list[tuple[list[str], list[str]]], count: int) -> Iterator[tuple[str, str]]:
-    """Pairs like the given ones but new: a run of words of another pair is put in, and numbers are added."""
+    """Yield the given pairs, then new ones like them, whose ends are replaced by those of other pairs."""
     chance = random.Random(1)
     for number in range(count):
         source, target = pairs[number % len(pairs)]
@@ -32,7 +32,7 @@ def perturb(pairs: list[tuple[list[str], list[str]]], count: int) -> Iterator[tu
 
 
 def tree_memory(root: int) -> int:
-    """Proportional set size of a process and its descendants in bytes."""
+    """Return the proportional set size of a process and its descendants in bytes."""
     parents: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

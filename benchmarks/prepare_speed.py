@@ -1,9 +1,10 @@
-"""Pairs/s of `transduce prepare`, cleaning and writing included, beside bare SentencePiece encoding of the same text.
+"""Pairs/s of `transduce prepare`, including cleaning and writing, beside bare SentencePiece encoding of the same text.
 
     python benchmarks/prepare_speed.py train.en train.de [--pairs 200000] [--rounds 3]
 
-Both run on all cores, in turn, in one run; learning the subwords is timed apart. The baseline is the faster of
-SentencePiece's own threads and one process a core, with the text already in memory: nothing read, cleaned or written.
+Both run on all cores, in turns, in one run; learning the subwords is timed separately. The baseline is the faster of
+SentencePiece's own threads and one process per core, with the text already in memory: it reads, cleans and writes
+nothing.
 """
 
 import argparse
@@ -27,7 +28,7 @@ _learn = pipeline.learn
 
 
 def timed_learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
-    """Learn subwords and note how long it took, the reading of its lines included."""
+    """Learn subwords and record how long it took, reading the lines included."""
     global learning_seconds
     begin = time.perf_counter()
     model = _learn(lines, config)
@@ -36,7 +37,7 @@ def timed_learn(lines: Iterable[str], config: SubwordsConfig) -> bytes:
 
 
 def time_prepare(folder: Path, source: Path, target: Path, size: int) -> tuple[float, bytes]:
-    """Seconds of a whole `prepare` less the learning, and the model that was learned."""
+    """Return the seconds of a whole `prepare` without the learning, and the learned model."""
     config = PrepareConfig(source=(source,), target=(target,), dev_split=1000, subwords=SubwordsConfig(size=size))
     begin = time.perf_counter()
     data, _ = pipeline.prepare(folder, config)
@@ -44,12 +45,12 @@ def time_prepare(folder: Path, source: Path, target: Path, size: int) -> tuple[f
 
 
 def encode_piece(model: bytes, lines: list[str]) -> int:
-    """Encode lines in a process of their own."""
+    """Encode lines, in a worker process."""
     return sum(map(len, sentencepiece.SentencePieceProcessor(model_proto=model).encode(lines)))
 
 
 def time_threads(model: bytes, lines: list[str], cores: int) -> float:
-    """Seconds of SentencePiece on its own threads."""
+    """Return the seconds of SentencePiece on its own threads."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     begin = time.perf_counter()
     processor.encode(lines, num_threads=cores)
@@ -57,7 +58,7 @@ def time_threads(model: bytes, lines: list[str], cores: int) -> float:
 
 
 def time_processes(model: bytes, lines: list[str], cores: int) -> float:
-    """Seconds of SentencePiece with one process a core."""
+    """Return the seconds of SentencePiece with one process per core."""
     with ProcessPoolExecutor(cores) as pool:
         list(pool.map(encode_piece, [model] * cores, [["warm"]] * cores))
         begin = time.perf_counter()
@@ -66,7 +67,7 @@ def time_processes(model: bytes, lines: list[str], cores: int) -> float:
 
 
 def main() -> None:
-    """Print one line a round and the median ratio."""
+    """Print one line per round and the median ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)

@@ -1,13 +1,13 @@
 """Throughput and waiting times of `transduce serve` beside servers that translate one request at a time.
 
-Three servers of the same model take turns, all on this machine: ours; ours with batches of one sentence; and one as
-LibreTranslate works, a pool of threads each of which translates the text of its request. Clients keep a connection each
-and ask again as soon as they are answered, with LibreTranslate's form.
+Three servers of the same model take turns on this machine: ours; ours with batches of one sentence; and one that works
+like LibreTranslate, with a pool of threads that each translate the text of one request. Each client keeps a connection
+open and sends the next request as soon as it has an answer, in LibreTranslate's form.
 
     python benchmarks/serve_load.py --preset base --precision int8
     python benchmarks/serve_load.py --run demo/run --clients 1,8,64 --seconds 10
 
-With a preset the weights are random and every translation has as many tokens as its source.
+With a preset, the weights are random and every translation has as many tokens as its source.
 """
 
 import argparse
@@ -37,12 +37,12 @@ from transduce.presets import PRESETS
 from transduce.text import numbers
 from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
-THREADS = 4  # of the server that has a thread for each request, as LibreTranslate by default
+THREADS = 4  # of the server with a thread for each request; LibreTranslate's default
 SERVERS = ("batches", "batches of one", "a thread each")
 
 
 def save_random(folder: Path, preset: str) -> Path:
-    """A model of a preset's size; nothing is said but as many tokens as the source has."""
+    """Save a random model of a preset's size, which outputs as many tokens as the source has."""
     lines = [line for pair in numbers.corpus("train", 4000) for line in pair]
     subwords = Subwords(learn(lines, SubwordsConfig(size=600, coverage=1.0)))
     known = PRESETS[preset].config
@@ -58,12 +58,12 @@ def save_random(folder: Path, preset: str) -> Path:
 
 
 def serve_single(run: Path, precision: Any) -> None:
-    """The server with a thread for each request; stands in this file's own process when asked with --single."""
+    """Run the server with a thread for each request; --single starts this file as its process."""
     translator, places = Translator.load(run, precision=precision), Semaphore(THREADS)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # or it would wait 40 ms between head and body
+        disable_nagle_algorithm = True  # otherwise it waits 40 ms between head and body
         wbufsize = -1
 
         def do_POST(self) -> None:
@@ -95,7 +95,7 @@ def serve_single(run: Path, precision: Any) -> None:
 
 
 async def load(port: int, clients: int, seconds: float, texts: Sequence[str]) -> tuple[float, list[float]]:
-    """Requests a second, and the seconds each took."""
+    """Return the requests per second, and the seconds each took."""
     times: list[float] = []
     begin = time.monotonic()
     until = begin + seconds

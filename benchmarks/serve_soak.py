@@ -1,8 +1,8 @@
-"""Whether a server's memory stays flat: ten minutes of clients of every kind, the rude ones as well.
+"""Whether a server's memory stays flat under ten minutes of clients of every kind, including badly behaved ones.
 
     python benchmarks/serve_soak.py demo/run --minutes 10
 
-Prints the server's memory as it tells it in /metrics; fails if the last third needs over 5 % more than the second.
+Prints the server's memory as /metrics reports it; fails if the last third needs over 5 % more than the second.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from transduce.text import numbers
 
 
 async def ask(client: Client, dice: random.Random, texts: list[str]) -> str:
-    """One request of some kind; what it was and how it was answered."""
+    """Send a request of a random kind; return what it was and how it was answered."""
     text = dice.choice(texts)
     match dice.randrange(8):
         case 0 | 1 | 2:
@@ -45,7 +45,7 @@ async def ask(client: Client, dice: random.Random, texts: list[str]) -> str:
 
 
 async def live(port: int, until: float, seed: int, texts: list[str], counts: Counter[str]) -> None:
-    """One client until the end."""
+    """Run one client until the end."""
     client, dice = Client(port), random.Random(seed)
     while time.monotonic() < until:
         counts[await ask(client, dice, texts)] += 1
@@ -54,11 +54,11 @@ async def live(port: int, until: float, seed: int, texts: list[str], counts: Cou
 
 
 async def watch(port: int, until: float, begin: float) -> list[float]:
-    """The server's memory in MiB, twice a minute."""
+    """Return the server's memory in MiB, measured twice a minute."""
     found: list[float] = []
     while True:
         await asyncio.sleep(max(0.0, min(30, until - time.monotonic())))
-        client = Client(port)  # a connection that is idle for so long is closed
+        client = Client(port)  # the server closes connections that are idle for so long
         _, text = await client.ask("GET", "/metrics")
         client.close()
         line = re.search(r"^process_resident_memory_bytes (\S+)", text.decode(), re.MULTILINE)
@@ -70,7 +70,7 @@ async def watch(port: int, until: float, begin: float) -> list[float]:
 
 
 async def soak(port: int, minutes: float, clients: int) -> int:
-    """Run all clients and judge."""
+    """Run all clients; return 1 if memory has grown by more than 5 % or a request was answered with 500, else 0."""
     texts = [source for source, _ in numbers.corpus("dev", 2000)]
     counts: Counter[str] = Counter()
     begin = time.monotonic()

@@ -1,15 +1,15 @@
-"""Hugging Face's Marian trained on one of our data sets: the same pairs, vocabulary, sizes, loader and minutes as ours.
+"""Train Hugging Face's Marian on one of our data sets: same pairs, vocabulary, sizes, loader and minutes as ours.
 
-Its batches are those of our loader with as many tokens as ours, sentences of similar length together, padded in a
-thread beside the training. Its learning rate is that of the settings given; with --peak-rate it rises for the warm-up
-and falls to zero with the minutes, as ours does. Then it translates with `generate`. Where something else is on the
-same GPU, minutes are not those it would have alone; then --steps says how many these would have had.
+Our loader makes its batches, with as many tokens as ours, sentences of similar length together, padded in a thread
+beside the training. Its learning rate is that of the given settings; with --peak-rate it rises during the warm-up and
+falls to zero at the time limit, as ours does. Then it translates with `generate`. If another job uses the same
+GPU, a minute trains it less than it would alone; then --steps sets how many steps it would have made alone.
 
     pip install transformers
     python benchmarks/train_marian.py RUN --data DATA --minutes 10 --source newstest2013.en --reference newstest2013.de
 
-RUN is a run of ours, whose settings are taken, or a preset. The state is saved every two minutes, and the same command
-goes on from there.
+RUN is one of our runs, whose settings are used, or a preset. The state is saved every two minutes, and the same command
+resumes from it.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-# No two batches have the same shape; without this much memory is taken and given back in every step.
+# No two batches have the same shape; without this setting, much memory is allocated and freed in every step.
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 import sacrebleu
@@ -43,11 +43,11 @@ from transduce.text.subwords import BEGIN, END, PAD
 from transduce.training.run import fit_to_data
 from transduce.training.schedule import learning_rate
 
-# Nor does cuDNN's attention build a plan for each shape, which takes three times as long as the step.
+# cuDNN's attention would build a plan for each shape, which takes three times as long as the step.
 torch.backends.cuda.enable_cudnn_sdp(False)
 
 LONGEST = 1024
-SAVED = 120.0  # seconds after which the state is saved again
+SAVED = 120.0  # seconds between saves of the state
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,21 @@ class Until:
     steps: int | None
 
     def share(self, seconds: float, steps: int) -> float:
-        """How much of it is done."""
+        """Return how much of it is done."""
         return seconds / self.seconds if self.seconds else steps / (self.steps or 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", help="a run or model of ours, or a preset")
+    parser.add_argument("run", help="one of our runs or models, or a preset")
     parser.add_argument("--data", type=Path, required=True)
     limit = parser.add_mutually_exclusive_group(required=True)
-    limit.add_argument("--minutes", type=float, help="of training, start-up not counted")
-    limit.add_argument("--steps", type=int, help="of training, instead of minutes")
-    parser.add_argument("--peak-rate", type=float, help="of a rate that falls to zero with the minutes or steps")
-    parser.add_argument("--warmup-steps", type=int, help="over which the rate rises (default: as in the settings)")
+    limit.add_argument("--minutes", type=float, help="minutes to train, not counting start-up")
+    limit.add_argument("--steps", type=int, help="steps to train, instead of minutes")
+    parser.add_argument("--peak-rate", type=float, help="peak of a learning rate that falls to zero at the limit")
+    parser.add_argument(
+        "--warmup-steps", type=int, help="steps over which the rate rises (default: as in the settings)"
+    )
     parser.add_argument("--source", type=Path, nargs="+", default=[], help="files to translate afterwards")
     parser.add_argument("--reference", type=Path, nargs="+", default=[])
     parser.add_argument("--lowercase", action="store_true")
@@ -104,7 +106,7 @@ def main() -> None:
 
 
 def prefetched(batches: Batches, first: Position, pin: bool) -> Generator[tuple[Batch, tuple[Tensor, ...]]]:
-    """Batches and the same padded, made while the one before is learned from."""
+    """Yield batches, each with its padded rows, made while earlier ones are trained on."""
 
     def make(batch: Batch) -> tuple[Batch, tuple[Tensor, ...]]:
         return batch, tuple(row.pin_memory() if pin else row for row in rectangles(batch))
@@ -120,7 +122,7 @@ def prefetched(batches: Batches, first: Position, pin: bool) -> Generator[tuple[
 def train(
     model: Any, data: DataSet, config: Config, device: torch.device, until: Until, peak: float | None, state: Path
 ) -> dict[str, Any]:
-    """Train so long; steps that warm up the device are not counted, the first and those after a restart."""
+    """Train until the limit; the first three steps after each start warm the device up, and are not timed."""
     training = config.training
     batches = Batches(data, replace(config.batch, parts=1, similar_lengths=True), seed=training.seed)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
@@ -184,7 +186,7 @@ def train(
 
 @torch.inference_mode()
 def translate(model: Any, data: DataSet, lines: list[str], config: Config, device: torch.device) -> list[str]:
-    """Translate with `generate` and our settings of search, sentences of similar length together."""
+    """Translate with `generate` and our search settings, sentences of similar length together."""
     model.eval()
     model.generation_config.update(bos_token_id=BEGIN, forced_eos_token_id=None)
     sources = [torch.tensor([*data.subwords["source"].encode(line), END]) for line in lines]

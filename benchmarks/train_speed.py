@@ -1,9 +1,9 @@
 """Training steps on one device: ours, Hugging Face's Marian and torch.nn.Transformer, in turns.
 
-A step is forward, backward and Adam with dropout 0.1 and label smoothing 0.1, in bf16 where the device has it, on the
-sentences of a data set. Ours takes them as they come, without padding, from the loader; the others get sentences of
-similar length, padded, already on the device. Tokens are counted without padding, on both sides; a product of an m×n
-with an n×k matrix counts 2·m·n·k operations.
+A step is forward, backward and Adam with dropout 0.1 and label smoothing 0.1, in bf16 if the device has it, on the
+sentences of a data set. Ours takes them from the loader as they come, without padding; the others get sentences of
+similar length, padded, already on the device. Tokens are counted without padding, on both sides; the product of an m×n
+and an n×k matrix counts as 2·m·n·k operations.
 
     pip install transformers
     python benchmarks/train_speed.py DATA                      base and big, 25,000 + 25,000 tokens
@@ -50,7 +50,7 @@ Step = Callable[[Any], object]
 
 @dataclass(frozen=True)
 class Padded:
-    """Sentences of similar length in rectangles."""
+    """A batch of sentences of similar length, padded to rectangles, with its tokens and operations."""
 
     source: Tensor
     target: Tensor
@@ -63,11 +63,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--size", nargs="+", choices=SIZES, default=["base", "big"])
-    parser.add_argument("--tokens", type=int, help="of each side in a batch (default: 25,000; tiny: 4,096)")
-    parser.add_argument("--steps", type=int, default=20, help="a round; the first rounds are not counted")
+    parser.add_argument("--tokens", type=int, help="tokens of each side in a batch (default: 25,000; tiny: 4,096)")
+    parser.add_argument("--steps", type=int, default=20, help="steps in a round; the first rounds are not counted")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=("ours", "marian", "torch"), default=["ours", "marian", "torch"])
-    parser.add_argument("--lengths", action="store_true", help="instead: ours, by the length of sentences and batches")
+    parser.add_argument(
+        "--lengths", action="store_true", help="measure only ours, by length of sentences and size of batches"
+    )
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     device = choose_device(given.device)
@@ -86,7 +88,7 @@ def main() -> None:
 
 
 def measure_peak(device: torch.device) -> float:
-    """Operations a second of a large product."""
+    """Return the operations per second of a large product."""
     side = 8192 if device.type == "cuda" else 1024
     left = torch.randn(side, side, device=device, dtype=torch.bfloat16 if has_bf16(device) else torch.float32)
     seconds = min(timed(device, lambda: left @ left) for _ in range(10))
@@ -94,7 +96,7 @@ def measure_peak(device: torch.device) -> float:
 
 
 def timed(device: torch.device, work: Callable[[], object]) -> float:
-    """Seconds until the device is done."""
+    """Return the seconds until the device is done."""
     wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     wait()
     begin = time.perf_counter()
@@ -103,16 +105,16 @@ def timed(device: torch.device, work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-# ---- the three ----
+# ---- the three models ----
 
 
 def autocast(device: torch.device) -> Any:
-    """bf16 where the device has it."""
+    """Compute in bf16 if the device has it."""
     return torch.autocast(device.type, torch.bfloat16) if has_bf16(device) else nullcontext()
 
 
 def make_ours(config: ModelConfig, device: torch.device) -> Step:
-    """Our step, on batches as they come from the loader."""
+    """Return our step, on batches as they come from the loader."""
     torch.manual_seed(1)
     model = Transformer(config).to(device).train()
     objective, optimiser = Objective(model, 0.1, (1 << 14, 1 << 14)), Optimiser(model, TrainingConfig())
@@ -131,7 +133,7 @@ def make_ours(config: ModelConfig, device: torch.device) -> Step:
 
 
 def make_marian(config: ModelConfig, device: torch.device) -> Step:
-    """Hugging Face's Marian."""
+    """Return a step of Hugging Face's Marian."""
     marian = make_sized(config, dropout=config.dropout)
 
     def logits(batch: Padded) -> Tensor:
@@ -147,7 +149,7 @@ def make_marian(config: ModelConfig, device: torch.device) -> Step:
 
 
 class Torch(nn.Module):
-    """torch.nn.Transformer with embeddings, sinusoids and an output, all one matrix."""
+    """torch.nn.Transformer with sinusoids, and one matrix for embeddings and output."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -176,13 +178,13 @@ class Torch(nn.Module):
 
 
 def make_torch(config: ModelConfig, device: torch.device) -> Step:
-    """torch.nn.Transformer."""
+    """Return a step of torch.nn.Transformer."""
     model = Torch(config)
     return make_step(model, model, device)
 
 
 def make_step(model: nn.Module, logits: Callable[[Padded], Tensor], device: torch.device) -> Step:
-    """A plain step on padded batches."""
+    """Return a plain step on padded batches."""
     model.to(device).train()
     adam = torch.optim.Adam(
         [weight for weight in model.parameters() if weight.requires_grad],
@@ -205,24 +207,24 @@ def make_step(model: nn.Module, logits: Callable[[Padded], Tensor], device: torc
     return step
 
 
-# ---- what they are given ----
+# ---- their batches ----
 
 
 def work_of(config: ModelConfig, source: np.ndarray, target: np.ndarray) -> float:
-    """Operations of a step on sentences of these lengths."""
+    """Return the operations of a step on sentences of these lengths."""
     source, target = source.astype(float), target.astype(float)
     squares = float(source @ source), float(target @ target), float(source @ target)
     return training_work(config, int(source.sum()), int(target.sum()), squares)
 
 
 def lengths_of(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """The lengths of a batch's sentences."""
+    """Return the lengths of a batch's sentences."""
     offsets = batch.source_offsets[: batch.sentences + 1].numpy(), batch.target_offsets[: batch.sentences + 1].numpy()
     return np.diff(offsets[0]), np.diff(offsets[1])
 
 
 def rectangles(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """The sentences of a batch in rectangles: source, target, decoder's input."""
+    """Return the sentences of a batch padded to rectangles: source, target, decoder's input."""
 
     def rectangle(row: Tensor, offsets: Tensor) -> Tensor:
         bounds = offsets[: batch.sentences + 1].long()
@@ -239,7 +241,7 @@ def rectangles(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def pad(batch: Batch, config: ModelConfig, device: torch.device) -> Padded:
-    """The same sentences in rectangles, on the device."""
+    """Return the same sentences padded to rectangles, on the device."""
     source, target, target_input = (row.to(device) for row in rectangles(batch))
     tokens, work = batch.source_tokens + batch.target_tokens, work_of(config, *lengths_of(batch))
     return Padded(source, target, target_input, tokens, work)
@@ -248,8 +250,8 @@ def pad(batch: Batch, config: ModelConfig, device: torch.device) -> Padded:
 def compare(
     size: str, config: ModelConfig, data: DataSet, tokens: int, device: torch.device, peak: float, given: Any
 ) -> None:
-    """Print a table of all three."""
-    parts = 8 if tokens >= 4_096 else 1  # each of them holds whole sentences
+    """Print a table of all three models."""
+    parts = 8 if tokens >= 4_096 else 1  # each part holds whole sentences
     mixed = Batches(data, BatchConfig(source_tokens=tokens, target_tokens=tokens, parts=parts))
     similar = Batches(data, BatchConfig(source_tokens=tokens, target_tokens=tokens, similar_lengths=True, parts=1))
     steps = given.steps
@@ -289,7 +291,7 @@ def compare(
 
 
 def one_length(length: int, sentences: int, vocabulary: int) -> Batch:
-    """A batch of sentences of one length."""
+    """Return a batch of random sentences of one length."""
     offsets = torch.arange(sentences + 1, dtype=torch.int32) * length
     rows = [torch.randint(4, vocabulary, (length * sentences,), dtype=torch.int32) for _ in range(2)]
     tiles = lay_batch(offsets.numpy(), offsets.numpy(), source=length * sentences, target=length * sentences)
@@ -310,7 +312,7 @@ def one_length(length: int, sentences: int, vocabulary: int) -> Batch:
 
 
 def show_lengths(size: str, config: ModelConfig, device: torch.device, steps: int) -> None:
-    """Print how a step of ours grows with the sentences' length, and with the batch."""
+    """Print how the time of our step grows with the length of sentences and the size of batches."""
     cells = [(length, 32_768) for length in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)]
     cells += [(32, tokens) for tokens in (2_048, 8_192, 32_768, 131_072)]
     print(f"\n{size}\n{'length':>7}{'tokens':>17}{'ms':>9}{'tokens/s':>13}{'TFLOP/s':>10}{'GiB':>7}")

@@ -1,9 +1,9 @@
-"""Trees that are written like those of a dev set: treebanks are made by several people, who do not all bracket alike.
+"""Select the trees that are bracketed in the style of a dev set: annotators of a treebank do not all bracket alike.
 
-In GENIA some have put a bracket around what follows an article, (NP (DT the) (NP (NN T) (NNS cells))), and most have
-not; a dev or test set is mostly the work of one of them. People work through a treebank in stretches. So blocks of
-consecutive trees are compared: by how much more probable their rules are in the dev set than in all trees. Where these
-numbers fall into two groups, the trees of the upper group are alike; where they do not, all are.
+Some annotators of GENIA put a bracket around what follows an article, (NP (DT the) (NP (NN T) (NNS cells))), and most
+did not; a dev or test set is mostly the work of one of them. People work through a treebank in stretches. So this
+compares blocks of consecutive trees by how much more probable their rules are in the dev set than in all trees. If
+these numbers fall into two groups, the trees of the upper group are alike; otherwise all trees are.
 """
 
 from collections import Counter
@@ -15,18 +15,18 @@ import numpy as np
 
 from transduce.text.trees import Tree
 
-BLOCK = 100  # trees that stand together
-FEWEST = 20  # blocks that are needed to tell groups from chance
-COMMON = 100  # rules that stand so often are told apart, all others of a label are one
-PRIOR = 10.0  # so many times a label counts as in all trees, whatever the dev set has
-GROUPED = 0.75  # share of the variance that lies between two groups; the halves of a bell curve have 0.64
+BLOCK = 100  # consecutive trees that are compared as one
+FEWEST = 20  # blocks needed to tell groups from chance
+COMMON = 100  # rules that occur this often are told apart; all others of a label count as one
+PRIOR = 10.0  # occurrences of each label, with rules as in all trees, that are added to the dev set's
+GROUPED = 0.75  # share of the variance that must lie between two groups; for the halves of a bell curve it is 0.64
 
 Rule = tuple[str, tuple[str, ...]]
 OTHERS = ("…",)
 
 
 def find_alike(trees: Sequence[Tree], dev: Iterable[Tree]) -> list[Tree]:
-    """Those of the trees that are written as the dev set is: some blocks of them, or all."""
+    """Return the trees that are bracketed like the dev set: some blocks of them, or all."""
     blocks = [trees[first : first + BLOCK] for first in range(0, len(trees), BLOCK)]
     if len(blocks) < FEWEST:
         return list(trees)
@@ -44,7 +44,7 @@ def find_alike(trees: Sequence[Tree], dev: Iterable[Tree]) -> list[Tree]:
 
 
 def _count_rules(trees: Iterable[Tree]) -> Counter[Rule]:
-    """How often each label stands over which others."""
+    """Count how often each label has which children."""
     return Counter(
         (node.label, tuple(child.label for child in node.children))
         for tree in trees
@@ -54,7 +54,7 @@ def _count_rules(trees: Iterable[Tree]) -> Counter[Rule]:
 
 
 def _pool(counts: Counter[Rule], common: set[Rule]) -> Counter[Rule]:
-    """The counts, with rare rules of a label as one."""
+    """Return the counts, with all rare rules of a label as one."""
     pooled: Counter[Rule] = Counter()
     for rule, count in counts.items():
         pooled[rule if rule in common else (rule[0], OTHERS)] += count
@@ -62,7 +62,7 @@ def _pool(counts: Counter[Rule], common: set[Rule]) -> Counter[Rule]:
 
 
 def _compare(some: Counter[Rule], every: Counter[Rule]) -> dict[Rule, float]:
-    """The logarithm of how much more probable each rule is in some trees than in all, given its label."""
+    """Return the logarithm of how much more probable each rule is in some trees than in all, given its label."""
     labels: list[Counter[str]] = [Counter(), Counter()]
     for known, counts in zip(labels, (some, every), strict=True):
         for (label, _), count in counts.items():
@@ -80,7 +80,7 @@ def _mean(counts: Counter[Rule], ratios: dict[Rule, float]) -> float:
 
 
 def _divide(scores: np.ndarray) -> tuple[float, float]:
-    """Where scores fall best into two groups (Otsu 1979): the least of the upper one, and how much that explains."""
+    """Split scores into two groups (Otsu 1979); return the upper one's least and the share of variance between them."""
     ordered = np.sort(scores)
     lower = np.arange(1, len(ordered)) / len(ordered)
     sums = np.cumsum(ordered)

@@ -1,15 +1,15 @@
-"""The translators that come with transduce: small enough to be installed with it, from text that may be used for that.
+"""The translators that come with transduce: small enough to ship with it, trained on text whose licences allow that.
 
     python recipes/box.py DATA --out runs/box-en-de --captions MULTI30K
     python recipes/box.py DATA --out runs/box-de-en --captions MULTI30K --reverse
 
-DATA is laid out as for en-de.py, MULTI30K as for multi30k.py, whose test set is translated too. Corpora without a
-stated licence are left out, the news sets of earlier years among them, and those whose licence might bind the weights
-(GPL, share-alike). Every eightieth sentence of Tatoeba is a test set, and nothing that stands there is trained on; it
-is translated in the forms that people type as well. The last steps are on some of the text, a part of it in such
-forms, and on sentences with numbers and times (numerals.py), of which text has too few; such are asked for at the end.
-What comes out is OUT/model, two parts of its weights from behind these steps and one from before, 27 million in int8.
-With `--from` a model goes through the last steps alone, which are fewer on a CPU and take an hour.
+DATA is laid out as for en-de.py, and MULTI30K as for multi30k.py; its test set is translated too. Corpora without a
+stated licence are left out, including the news sets of earlier years, and so are those whose licence might bind the
+weights (GPL, share-alike). Every eightieth sentence of Tatoeba goes into a test set, and no sentence in it is trained
+on; it is also translated in the forms that people type. The last steps use some of the text, partly in such forms, and
+sentences with numbers and times (numerals.py), of which the text has too few; these are tested at the end. The result
+is OUT/model: two parts of the weights after these steps and one part from before, 27 million weights in int8. With
+`--from`, a model goes through the last steps only; on a CPU there are fewer of them, and they take an hour.
 
     python recipes/box.py DATA --out runs/box-en-de --captions MULTI30K --from en-de
 """
@@ -30,7 +30,7 @@ from transduce.presets import BASE, tune
 from transduce.text.subwords import SubwordsConfig
 from transduce.text.vary import Varier, VaryConfig
 
-# How often each is shown in an epoch: everyday sentences are few, and documentation is much alike.
+# How often an epoch shows each corpus: everyday sentences are few, and documentation repeats itself.
 CORPORA = {
     "tatoeba": 2.0,
     "europarl*": 1.0,
@@ -38,7 +38,7 @@ CORPORA = {
     **dict.fromkeys(("docs", "libreoffice"), 0.5),
 }
 EVERY = 80
-# A small decoder, for it is what takes the time of translating.
+# A small decoder, because it takes most of the time of translating.
 SIZES = replace(BASE, model=replace(BASE.model, encoder_layers=6, decoder_layers=2, d_ff=1024))
 LONG = make_modern(SIZES, steps=42_000, share=1 / 12).config
 SHORT = replace(LONG.training, steps=3000, warmup_steps=100, peak_rate=0.001, checkpoint_steps=500, best_by="bleu")
@@ -53,13 +53,13 @@ LAST = Last(
 )
 WAY = Way(LONG, LAST, CORPORA)
 NUMERALS = 60_000
-SHARES = 1, 2  # of the weights before and after the last steps: numbers stay right, and news and all else lose less
-# How everyday sentences are typed once more: in each of these forms alone.
+SHARES = 1, 2  # of the weights before and after the last steps: numbers stay right, and news and the rest lose less
+# Everyday test sentences are also typed in each of these forms, one at a time.
 FORMS = {form: VaryConfig(**{form: 1.0}) for form in ("capitals", "small", "symbols", "typos")}
 
 
 def make_light(start: str) -> Way:
-    """The last steps as a CPU can take them: fewer, on smaller batches."""
+    """Return the last steps for a CPU: fewer, on smaller batches."""
     config = tune(read_config(find_model(Path(start))), light=True)
     batch = replace(config.batch, source_tokens=4000, target_tokens=4000)
     limits = {"steps": 1000, "checkpoint_steps": 250, "patience": None}
@@ -68,7 +68,7 @@ def make_light(start: str) -> Way:
 
 
 def write_numerals(recipe: Recipe, languages: tuple[str, str]) -> Pair:
-    """Sentences with numbers, times, dates and prices."""
+    """Write sentences with numbers, times, dates and prices."""
     pairs = numerals.make_pairs(NUMERALS)
     source, target = (
         write_lines(recipe.out / "text" / f"numerals.{name}", [pair[("en", "de").index(name)] for pair in pairs])
@@ -78,7 +78,7 @@ def write_numerals(recipe: Recipe, languages: tuple[str, str]) -> Pair:
 
 
 def ask(recipe: Recipe, model: Path, languages: tuple[str, str]) -> None:
-    """How many numbers and times a model gets right, in sentences that are in no training text."""
+    """Count how many numbers and times a model gets right, in sentences that are in no training text."""
 
     def work() -> Found:
         translator = Translator.load(model)
@@ -97,7 +97,7 @@ def ask(recipe: Recipe, model: Path, languages: tuple[str, str]) -> None:
 
 
 def hold_out(recipe: Recipe, tatoeba: Pair, languages: tuple[str, str]) -> Pair:
-    """A test set of everyday sentences, none of them twice."""
+    """Hold out a test set of everyday sentences, none of them twice."""
     source, target = (recipe.out / "text" / f"everyday.{language}" for language in languages)
 
     def work() -> Found:
@@ -112,11 +112,11 @@ def hold_out(recipe: Recipe, tatoeba: Pair, languages: tuple[str, str]) -> Pair:
 
 
 def write_forms(recipe: Recipe, everyday: Pair, languages: tuple[str, str]) -> dict[str, Pair]:
-    """The same sentences in other forms, beside what is to be said then."""
+    """Write the same sentences in other forms, with the translations that these call for."""
     pairs = list(zip(*map(read_lines, everyday), strict=True))
     found: dict[str, Pair] = {}
     for form, config in FORMS.items():
-        vary = Varier(config, seed=2)  # other symbols than in training
+        vary = Varier(config, seed=2)  # not the same symbols as in training
         varied = [next((other.pair for other in vary(*pair)), pair) for pair in pairs]
         source, target = (
             write_lines(recipe.out / "text" / f"everyday-{form}.{language}", [pair[side] for pair in varied])
@@ -127,15 +127,19 @@ def write_forms(recipe: Recipe, everyday: Pair, languages: tuple[str, str]) -> d
 
 
 def main() -> None:
-    """From raw files to a small model and its scores."""
+    """Train a small model from raw files, and score it."""
     arguments = Arguments(__doc__, subwords=16_000)
     arguments.add_argument("--reverse", action="store_true", help="German to English")
-    arguments.add_argument("--from", dest="start", metavar="MODEL", help="only the last steps, from this model")
-    arguments.add_argument("--captions", type=Path, metavar="MULTI30K", help="also translate its test set")
+    arguments.add_argument(
+        "--from", dest="start", metavar="MODEL", help="run only the last steps, starting from this model"
+    )
+    arguments.add_argument(
+        "--captions", type=Path, metavar="MULTI30K", help="also translate the test set of this folder"
+    )
     given = arguments.parse_args()
     languages = ("de", "en") if given.reverse else ("en", "de")
     captions = given.captions
-    given.captions = captions is not None  # where they lie is not what the result depends on
+    given.captions = captions is not None  # the result does not depend on where they lie
     recipe = Recipe(given)
     train, dev, test = find_pool(given.data, languages)
     tests = {TEST: test, "everyday": hold_out(recipe, find_pair(given.data, "tatoeba", languages), languages)}
@@ -156,7 +160,7 @@ def main() -> None:
 
 
 def shrink(recipe: Recipe, trained: Path, dev: Pair) -> Path:
-    """The model in int8, compared with what it was on the dev set."""
+    """Convert the model to int8, and compare it with the original on the dev set."""
     out = recipe.out / "model"
 
     def work() -> Found:

@@ -1,10 +1,10 @@
 """English to French, or back, from 0.4 million pairs of many kinds of text; tested on newstest2014.
 
     python recipes/en-fr.py DATA --out runs/en-fr                                     the paper's training
-    python recipes/en-fr.py DATA --out runs/en-fr-modern --training modern            as for German, and more dropout
+    python recipes/en-fr.py DATA --out runs/en-fr-modern --training modern            as for German, with more dropout
 
-DATA holds NAME.en and NAME.fr for each corpus, newstest2013 and newstest2014, packed or not. The text is a hundredth of
-WMT14's and of other domains, so scores are not to be compared with the paper's.
+DATA holds NAME.en and NAME.fr for each corpus, newstest2013 and newstest2014, compressed or not. The text is a
+hundredth of WMT14's and from other domains, so do not compare the scores with the paper's.
 """
 
 from dataclasses import replace

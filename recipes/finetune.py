@@ -1,4 +1,4 @@
-"""A general English-German model is tuned to software documentation: what is won there, and what is forgotten of news.
+"""Fine-tune a general English-German model on software documentation: what it gains there, and what it forgets of news.
 
     python recipes/finetune.py DATA --out runs/finetune --from runs/general     a model that has seen no documentation
     python recipes/finetune.py DATA --out runs/finetune                         trains one first
@@ -6,10 +6,11 @@
                                     on a CPU: the model in the box, and documentation that it has not seen
     python recipes/finetune.py DATA --out runs/finetune --size tiny --every 40  on a CPU, to see that it runs
 
-DATA is laid out as for en-de.py. The documentation is LibreOffice's help (`--domain`); blocks of consecutive lines of
-it are held out as dev and test set, for neighbours resemble each other. General text is all that is not about software.
-The model is tuned four times: on documentation alone and with as much general text, with its own subwords and with new
-ones; and each model that was tuned alone is mixed half and half with the old one. newstest2013 is watched on the way.
+DATA is laid out as for en-de.py. The documentation is LibreOffice's help (`--domain`). Its dev and test sets are blocks
+of consecutive lines, because neighbouring lines resemble each other. General text is everything that is not about
+software. The model is tuned four times: on documentation alone and with as much general text, each with its own
+subwords and with new ones. Each model tuned on documentation alone is also averaged half and half with the old one.
+newstest2013 is scored during training.
 """
 
 import sys
@@ -32,7 +33,7 @@ from transduce.training.hardware import steps_take_long
 from transduce.training.warm import Start
 
 LANGUAGES = ("en", "de")
-# What is about software: no part of general text.
+# Corpora about software, which are not part of general text.
 SOFTWARE = {
     *("docs", "docs-mt", "mdn-mt", "libreoffice", "apps", "ddtp", "debian-guide", "debian-web", "learnosm", "tails"),
     *("mozilla-web", "mozilla-legal", "opensource-guide"),
@@ -43,7 +44,7 @@ Pair = tuple[Path, Path]
 
 
 def read_pair(recipe: Recipe, data: Path, name: str) -> list[tuple[str, str]]:
-    """A corpus, as pairs of lines."""
+    """Read a corpus as pairs of lines."""
     paths = [find_text(data, f"{name}.{language}") for language in LANGUAGES]
     recipe.read(*paths)
     return list(zip(*map(read_lines, paths), strict=True))
@@ -56,7 +57,7 @@ def write_pair(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> Non
 
 
 def hold_out(pairs: list[tuple[str, str]], share: float = 1 / 16) -> dict[str, list[tuple[str, str]]]:
-    """Blocks of lines for test and, half as many, for dev, spread evenly; nothing is in one of them twice."""
+    """Hold out evenly spread blocks of lines for test, and half as many for dev; neither has a sentence twice."""
     blocks = [pairs[first : first + BLOCK] for first in range(0, len(pairs), BLOCK)]
     every = round(1 / share)
     if len(blocks) < every:
@@ -73,7 +74,7 @@ def hold_out(pairs: list[tuple[str, str]], share: float = 1 / 16) -> dict[str, l
 
 
 def make_texts(recipe: Recipe, data: Path, domain: Sequence[str], every: int, whole: bool) -> dict[str, Pair]:
-    """All files that are used, as plain text; general text whole, or as much of it as there is documentation."""
+    """Write all texts as plain files, with as much general text as documentation and, if `whole`, all of it."""
     folder = recipe.out / "text"
 
     def work() -> Found:
@@ -97,7 +98,7 @@ def make_texts(recipe: Recipe, data: Path, domain: Sequence[str], every: int, wh
 
 
 def prepare(recipe: Recipe, name: str, texts: dict[str, Pair], train: Sequence[str], dev: str, **more: Any) -> Path:
-    """A data set; whatever it is, no dev or test sentence is in its training text."""
+    """Prepare a data set; in every one, no dev or test sentence is in the training text."""
     sets = {"dev": [dev], "test": [TEST, "docs-test"], "watch": [({DEV, "docs-dev"} - {dev}).pop()]}
     files = {
         f"{role}_{kind}": tuple(texts[each][side] for each in names)
@@ -109,7 +110,7 @@ def prepare(recipe: Recipe, name: str, texts: dict[str, Pair], train: Sequence[s
 
 
 def train_general(recipe: Recipe, texts: dict[str, Pair], size: str, subwords: int) -> Path:
-    """The model that is there before."""
+    """Train the general model to start from."""
     config = PRESETS[size].config
     data = prepare(recipe, "data-general", texts, ["general"], DEV, subwords=SubwordsConfig(size=subwords))
     if size != "tiny":
@@ -119,7 +120,7 @@ def train_general(recipe: Recipe, texts: dict[str, Pair], size: str, subwords: i
 
 
 def tuned_config(model: Path) -> Config:
-    """The usual settings for tuning, with an end; they are others on a CPU."""
+    """Return the usual settings for fine-tuning with a fixed number of steps; they differ on a CPU."""
     known = read_config(find_model(model))
     light = steps_take_long(known, choose_device("auto"))
     config = tune(known, light=light)
@@ -128,7 +129,7 @@ def tuned_config(model: Path) -> Config:
 
 
 def warn(model: Path, domain: Sequence[str]) -> list[str]:
-    """Say if the model to begin with has seen what it shall be tested on."""
+    """Warn if the model to start from was trained on the documentation it will be tested on; return the file names."""
     about = read_manifest(find_model(model))["about"]
     texts = [*about.get("trained_before", ()), about.get("trained_on", {"inputs": ()})]
     seen = sorted({name for text in texts for name in text["inputs"] if name.split(".")[0] in domain})
@@ -141,14 +142,16 @@ def main() -> None:
     """Tune in four ways, translate both test sets with each model, and print the table."""
     arguments = Arguments(__doc__, subwords=32_000)
     arguments.add_argument("--from", dest="start", metavar="MODEL", help="the general model (default: train one)")
-    arguments.add_argument("--domain", nargs="+", default=["libreoffice"], help="corpora of the documentation")
-    arguments.add_argument("--size", choices=PRESETS, default="base", metavar="PRESET", help="of a general model")
-    arguments.add_argument("--extend", type=count, default=2000, help="new subwords (default %(default)s)")
+    arguments.add_argument("--domain", nargs="+", default=["libreoffice"], help="names of the documentation corpora")
+    arguments.add_argument(
+        "--size", choices=PRESETS, default="base", metavar="PRESET", help="size of the general model that is trained"
+    )
+    arguments.add_argument("--extend", type=count, default=2000, help="new subwords to learn (default %(default)s)")
     arguments.add_argument(
         "--every",
         type=count,
         default=1,
-        help="use every so-manieth pair of general text, and ten times as many of the documentation",
+        help="use one in this many pairs of general text, and ten times that share of the documentation",
     )
     given = arguments.parse_args()
     recipe = Recipe(given)
@@ -176,7 +179,7 @@ def main() -> None:
 
 
 def mix(recipe: Recipe, name: str, models: list[Path]) -> Path:
-    """The mean of two models."""
+    """Average two models."""
     out = recipe.out / name
 
     def work() -> Found:
@@ -188,7 +191,7 @@ def mix(recipe: Recipe, name: str, models: list[Path]) -> Path:
 
 
 def show(table: list[Found]) -> None:
-    """Print BLEU of all models, and what they have won or lost."""
+    """Print the BLEU of all models, and what they have gained or lost."""
     first = table[0]
     tests = [name for name in first if name != "model"]
     print(f"{'model':18}" + "".join(f"{name:>22}" for name in tests))

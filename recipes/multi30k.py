@@ -4,8 +4,8 @@
     python recipes/multi30k.py DATA --out runs/multi30k-fr --to fr
     python recipes/multi30k.py DATA --out runs/multi30k-quick --quick
 
-DATA holds train, val and test_2016_flickr with the endings .en, .de and .fr, packed or not. The settings were chosen on
-val (docs/log.md). What counts most with so few pairs is R-Drop (`training.agreement`).
+DATA holds train, val and test_2016_flickr with the endings .en, .de and .fr, compressed or not. The settings were
+chosen on val (docs/log.md). With so few pairs, R-Drop (`training.agreement`) matters most.
 """
 
 from dataclasses import replace
@@ -50,10 +50,10 @@ QUICK = replace(
 
 
 def main() -> None:
-    """From raw files to scores."""
+    """Train on raw files and score the model."""
     arguments = Arguments(__doc__, subwords=8000)
     arguments.add_argument("--to", choices=["de", "fr"], default="de")
-    arguments.add_argument("--quick", action="store_true", help="fewer steps of half the size")
+    arguments.add_argument("--quick", action="store_true", help="train fewer steps of half the size")
     given = arguments.parse_args()
     recipe = Recipe(given)
 

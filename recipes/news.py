@@ -1,4 +1,4 @@
-"""What recipes for news share: prepare, train, translate newstest2013 (dev) and newstest2014 (test), and score both."""
+"""Shared by the news recipes: prepare, train, translate newstest2013 (dev) and newstest2014 (test), and score both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,13 +20,13 @@ Pair = tuple[Path, Path]
 
 @dataclass(frozen=True)
 class Last:
-    """What a training ends with: a few steps on some of the corpora, which are most like what the model is for."""
+    """The last steps of a training, on the corpora that are most like what the model is for."""
 
     corpora: Mapping[str, float]
-    """how often each of them is shown in an epoch"""
+    """how often an epoch shows each of them"""
     config: Config
     vary: VaryConfig = field(default_factory=VaryConfig)
-    """shares of their pairs that are also there in other forms"""
+    """shares of their pairs that are also shown in other forms"""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Way:
     config: Config
     last: Last | None = None
     corpora: Mapping[str, float] = field(default_factory=lambda: {"*": 1.0})
-    """how often each corpus is shown in an epoch, the first pattern that fits it; those that none fits are left out"""
+    """how often an epoch shows each corpus, by the first pattern that matches it; corpora without one are left out"""
 
 
-# The sets of earlier years, and what else is most like news.
+# The test sets of earlier years, and what else is most like news.
 NEWS = {"newstest2009-2012": 4.0, "pud": 4.0, "xquad": 2.0, "fsfe": 1.0, "tatoeba": 0.25}
-NEWS |= {"europarl.9": 0.25, "europarl": 0.5}  # of the newest sittings, or of the few there are
+NEWS |= {"europarl.9": 0.25, "europarl": 0.5}  # the newest sittings, or all of a small corpus
 
 
 def make_modern(config: Config, *, steps: int, share: float) -> Way:
-    """The modern training, news last."""
+    """Return the modern training, which ends with news."""
     config = modernise(config)
     training = replace(config.training, steps=steps, bleu_sentences=3000)
     last = replace(training, steps=500, warmup_steps=50, peak_rate=0.0006, checkpoint_steps=100, best_by="bleu")
@@ -53,12 +53,12 @@ def make_modern(config: Config, *, steps: int, share: float) -> Way:
 
 
 def checkpoint_every(config: Config, share: float) -> Config:
-    """The same settings with checkpoints so large a share of the training apart."""
+    """Return the settings with a checkpoint after every `share` of the training."""
     return replace(config, training=replace(config.training, checkpoint_steps=round(share * config.training.steps)))
 
 
 def choose(names: Sequence[str], corpora: Mapping[str, float]) -> dict[str, float]:
-    """How often each corpus is shown, of those that are wanted."""
+    """Return how often to show each corpus, leaving out those that no pattern matches."""
     found: dict[str, float] = {}
     for name in names:
         fitting = [often for pattern, often in corpora.items() if fnmatchcase(name, pattern)]
@@ -70,10 +70,10 @@ def choose(names: Sequence[str], corpora: Mapping[str, float]) -> dict[str, floa
 
 
 def learn_pool(text: str | None, target: str, *, subwords: int, ways: Mapping[str, Way]) -> None:
-    """A recipe from English, or back, with all corpora of a folder, trained in one of several ways."""
+    """Run a recipe from English, or back, with all corpora of a folder, trained in one of several ways."""
     arguments = Arguments(text, subwords)
     arguments.add_argument("--training", choices=ways, default=next(iter(ways)))
-    arguments.add_argument("--reverse", action="store_true", help="to English")
+    arguments.add_argument("--reverse", action="store_true", help="translate into English instead")
     given = arguments.parse_args()
     languages = (target, "en") if given.reverse else ("en", target)
     train, dev, test = find_pool(given.data, languages)
@@ -81,7 +81,7 @@ def learn_pool(text: str | None, target: str, *, subwords: int, ways: Mapping[st
 
 
 def find_pool(data: Path, languages: tuple[str, str]) -> tuple[dict[str, Pair], Pair, Pair]:
-    """The corpora of a folder by their names, and its dev and test set."""
+    """Return the corpora of a folder by their names, and its dev and test set."""
     names = sorted({path.name.split(".en")[0] for path in data.glob("*.en*")} - {DEV, TEST})
     if not names:
         raise DataError(f"{data}: has no file whose name ends in .en")
@@ -90,7 +90,7 @@ def find_pool(data: Path, languages: tuple[str, str]) -> tuple[dict[str, Pair], 
 
 
 def find_pair(data: Path, name: str, languages: tuple[str, str]) -> Pair:
-    """The two files of a corpus."""
+    """Return the two files of a corpus."""
     source, target = (find_text(data, f"{name}.{language}") for language in languages)
     return source, target
 
@@ -98,7 +98,7 @@ def find_pair(data: Path, name: str, languages: tuple[str, str]) -> Pair:
 def learn_wmt14(
     text: str | None, target: str, *, corpora: Sequence[str], subwords: int, sizes: Mapping[str, Config]
 ) -> None:
-    """A recipe from English with the corpora of WMT14, wherever below the folder they were unpacked."""
+    """Run a recipe from English with the corpora of WMT14, wherever below the folder they were unpacked."""
     arguments = Arguments(text, subwords)
     arguments.add_argument("--size", choices=sizes, default=next(iter(sizes)))
     given = arguments.parse_args()
@@ -126,7 +126,7 @@ def learn_wmt14(
 def _learn(
     recipe: Recipe, train: Mapping[str, Pair], dev: Pair, test: Pair, language: str, subwords: int, way: Way
 ) -> None:
-    """From files to scores."""
+    """Train a model, translate the dev and test sets, and score them."""
     trained = learn(recipe, train, dev, [test], SubwordsConfig(size=subwords), way)
     for name, (source, reference) in ((DEV, dev), (TEST, test)):
         said = recipe.translate(f"{name}.{language}", trained, source)
@@ -143,7 +143,7 @@ def learn(
     way: Way,
     start: str | None = None,
 ) -> Path:
-    """From files to a model, or from a model through the last steps; no sentence of dev and test sets is trained on."""
+    """Train a model from files, or run the last steps of a given one; no dev or test sentence is trained on."""
 
     def prepare(name: str, corpora: Mapping[str, float], subwords: SubwordsConfig, vary: VaryConfig) -> Path:
         chosen = choose(list(train), corpora)

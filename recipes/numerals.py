@@ -1,8 +1,8 @@
-"""English sentences that say numbers, times, dates and prices, with their German: what little text there is of it.
+"""English sentences with numbers, times, dates and prices, and their German: text has few of them.
 
-Of Tatoeba's pairs one in a hundred has a number in words, and most of these are below twenty, so that a small model
-guesses what "zweiundvierzig" is. The words come from the built-in corpus (`transduce.text.numbers`); the sentences
-around them are of this file. `QUIZ` has sentences that are in no training text; in them every number is asked for.
+One in a hundred of Tatoeba's pairs has a number in words, mostly below twenty, so a small model guesses what
+"zweiundvierzig" means. The words come from the built-in corpus (`transduce.text.numbers`); the sentences around them
+are in this file. `QUIZ` has sentences that are in no training text, to ask for every number in.
 """
 
 import re
@@ -27,7 +27,7 @@ from transduce.text.numbers import (
 
 Pair = tuple[str, str]
 T = TypeVar("T")
-IN_FIGURES = 0.2  # share of what is said that stands in figures
+IN_FIGURES = 0.2  # share of the sentences whose numbers are in figures
 
 THINGS = (
     *(("books", "Bücher"), ("letters", "Briefe"), ("houses", "Häuser"), ("cars", "Autos"), ("tickets", "Karten")),
@@ -169,19 +169,19 @@ KINDS = ("count",) * 5 + ("age",) * 3 + ("measure",) * 5 + ("price",) * 2 + ("ti
 
 
 def pick(random: Random, items: Sequence[T]) -> T:
-    """One of them; only `Random.random` promises the same numbers in every version of Python."""
+    """Return a random item; only `Random.random` promises the same numbers in every version of Python."""
     return items[int(random.random() * len(items))]
 
 
 def say_number(n: int, figures: bool = False) -> Pair:
-    """A number, in figures or in words."""
+    """Return a number in both languages, in figures or in words."""
     if figures:
         return f"{n:,}", (f"{n:,}".replace(",", ".") if n >= 10_000 else str(n))
     return english_cardinal(n), german_cardinal(n)
 
 
 def draw_number(random: Random) -> int:
-    """Mostly two figures; never one, nor one that ends in 01, whose German form depends on what is counted."""
+    """Draw a number, mostly of two figures; never 1 or one that ends in 01, whose German depends on what is counted."""
     share = random.random()
     n = 2 + int(random.random() * (98 if share < 0.7 else 998 if share < 0.9 else 99_998))
     n = n if n < 100 or random.random() < 0.5 else n // 10 ** (digits := len(str(n)) - 2) * 10**digits
@@ -189,7 +189,7 @@ def draw_number(random: Random) -> int:
 
 
 def draw_time(random: Random, figures: bool) -> Pair:
-    """A time of the day."""
+    """Draw a time of day."""
     if figures:
         hour, minute = int(random.random() * 24), int(random.random() * 60) if random.random() < 0.8 else 0
         half = "am" if hour < 12 else "pm"
@@ -209,7 +209,7 @@ def draw_time(random: Random, figures: bool) -> Pair:
 
 
 def draw_price(random: Random, figures: bool) -> Pair:
-    """An amount of money, as what is paid."""
+    """Draw an amount of money, in the accusative."""
     coins = draw_number(random)
     parts = 1 + int(random.random() * 99) if random.random() < 0.5 else 0
     if not figures:
@@ -221,7 +221,7 @@ def draw_price(random: Random, figures: bool) -> Pair:
 
 
 def draw_day(random: Random, figures: bool) -> tuple[Pair, Pair]:
-    """A day of a month, and the same with "on"."""
+    """Draw a day of a month, and return it without and with "on"."""
     month = int(random.random() * 12)
     day = 1 + int(random.random() * monthrange(2001, month + 1)[1])
     english, german = ENGLISH_MONTHS[month], GERMAN_MONTHS[month]
@@ -233,7 +233,7 @@ def draw_day(random: Random, figures: bool) -> tuple[Pair, Pair]:
 
 
 def fill(frame: Pair, random: Random) -> Pair:
-    """A sentence in both languages."""
+    """Fill a frame at random; return the sentence in both languages."""
     figures = random.random() < IN_FIGURES
     n, m = draw_number(random), draw_number(random)
     year = 1500 + int(random.random() * 530)
@@ -262,7 +262,7 @@ def fill(frame: Pair, random: Random) -> Pair:
 
 
 def make_pairs(count: int, seed: int = 1) -> list[Pair]:
-    """So many sentences, none of them twice."""
+    """Make this many sentence pairs, none of them twice."""
     random = Random(seed)
     found: dict[str, Pair] = {}
     while len(found) < count:
@@ -271,7 +271,7 @@ def make_pairs(count: int, seed: int = 1) -> list[Pair]:
     return list(found.values())
 
 
-# In no training text. Every number from 21 to 99 that is not round, and every five minutes.
+# Not in any training text. Filled with every number from 21 to 99 that is not round, or a time for every five minutes.
 QUIZ = (
     ("It costs {n} euros.", "Es kostet {n} Euro."),
     ("There are {n} people.", "Da sind {n} Leute."),
@@ -281,7 +281,7 @@ QUIZ = (
 
 
 def make_quiz(frame: Pair, source: int, target: int) -> list[tuple[str, re.Pattern[str]]]:
-    """Sentences of a language, 0 or 1, with what their translations say in the other, in words or in figures."""
+    """Return a frame's sentences in one language (0 or 1), and patterns for the right answers in the other."""
     quiz: list[tuple[Pair, list[str]]] = []
     if "{n}" in frame[0]:
         for n in (n for n in range(21, 100) if n % 10):
@@ -296,14 +296,14 @@ def make_quiz(frame: Pair, source: int, target: int) -> list[tuple[str, re.Patte
     ]
 
 
-# What makes another time or number of it.
+# What before a match makes it another time or number.
 _BEFORE = r"(?<![\w-])" + "".join(
     rf"(?<!\b{word} )" for word in ("vor", "nach", "bis", "to", "past", "before", "after", "and")
 )
 
 
 def _write_time(hour: int, minute: int, language: int) -> Iterator[str]:
-    """Patterns for what a time may be called."""
+    """Yield patterns for the ways to say a time."""
     words = re.escape(say_time(hour, minute)[language])
     yield words.replace(r"\ to\ ", " (to|before|till) ").replace(r"\ past\ ", " (past|after) ")
     if minute == 0:

@@ -2,17 +2,17 @@
 
     python recipes/parsing.py DATA --out runs/craft                        DATA holds train, dev and test.mrg
     python recipes/parsing.py DATA --out runs/craft-3 --models 3           and an ensemble of three
-    python recipes/parsing.py DATA --out runs/craft-en --encoder en-de     begins with a translator's encoder
-    python recipes/parsing.py DATA --out runs/both --beside OTHER          learns two treebanks, then each for itself
+    python recipes/parsing.py DATA --out runs/craft-en --encoder en-de     starts with a translator's encoder
+    python recipes/parsing.py DATA --out runs/both --beside OTHER          learns two treebanks, then each by itself
     python recipes/parsing.py DATA --out runs/wsj --preset parsing --wsj   DATA holds the sections 00 to 24
 
-With `--wsj` the sections are those of the paper: 02 to 21 to train on, 22 as dev and 23 as test set, as in the folder
-`parsed/mrg/wsj` of the Penn Treebank, which needs a licence. Scores are those of the last checkpoint, of the mean of
-the last five and of an ensemble of such means, each with and without test sentences that also stand in training. Other
-treebanks are other text: their scores are not to be compared with Table 4.
+With `--wsj` the sections are the paper's: 02 to 21 for training, 22 for dev and 23 for test, as in the folder
+`parsed/mrg/wsj` of the Penn Treebank, which needs a licence. The recipe scores the last checkpoint, the mean of the
+last five and an ensemble of such means, each with and without test sentences that are also in the training set. Other
+treebanks are other text: do not compare their scores with Table 4.
 
-A training ends with the trees that are written as the dev set is (alike.py), where others are among them: trees of
-another treebank, or of somebody else who worked on the same one.
+If the training set also has trees in another style, from another treebank or another annotator of the same one,
+training ends with the trees that are bracketed like the dev set (alike.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,21 +32,21 @@ from transduce.text.inputs import PARSING
 from transduce.training.averaging import choose_checkpoints
 from transduce.training.warm import Start
 
-# How trees are written, and what more is learnt from: docs/log.md has what each brings.
+# How trees are written, and how more of them are made; docs/log.md says what each gains.
 WRITING = {
     "parsing": {"openings": "labelled", "slots": "tags"},
     "parsing-small": {"openings": "labelled", "slots": "words", "constituents": 4, "joined": 1},
 }
 SUBWORDS = {"parsing": PARSING.subwords.size, "parsing-small": 8000}
-SHARES = 0.75, 0.5, 0.35  # of what words count in the search, beside 1: the best on the dev set is taken
-BEAMS = 1, 4, 8  # beside the paper's 21, on the dev set: what a smaller one costs
+SHARES = 0.75, 0.5, 0.35  # weights of the words in the search, besides 1; the best on the dev set is used
+BEAMS = 1, 4, 8  # besides the paper's 21, to see on the dev set what a smaller one costs
 STEPS, LAST_STEPS = 24_000, 4000  # on several treebanks, and then on trees like those of a dev set
 LAST_RATE = {"peak_rate": 0.0005, "warmup_steps": 200}
 
 
 @dataclass(frozen=True)
 class Treebank:
-    """Files of trees; its name stands before all that is made for it, where there are several."""
+    """Files of trees; the name is a prefix of everything made for them, empty if there is only one treebank."""
 
     name: str
     train: Path
@@ -55,14 +55,14 @@ class Treebank:
 
 
 def find_treebank(recipe: Recipe, folder: Path, name: str) -> Treebank:
-    """A treebank whose parts are files."""
+    """Return the treebank whose parts are files of a folder."""
     files = [find_text(folder, f"{part}.mrg") for part in ("train", "dev", "test")]
     recipe.read(files[-1])
     return Treebank(name, *files)
 
 
 def find_sections(recipe: Recipe, folder: Path, sections: Iterable[int], name: str) -> Path:
-    """All trees of some sections of the WSJ in one file."""
+    """Write all trees of some sections of the WSJ to one file."""
     lines: list[str] = []
     for section in sections:
         files = sorted((folder / f"{section:02}").glob("*.mrg"))
@@ -75,13 +75,13 @@ def find_sections(recipe: Recipe, folder: Path, sections: Iterable[int], name: s
 
 
 def find_wsj(recipe: Recipe, folder: Path) -> Treebank:
-    """The sections of the paper."""
+    """Return the paper's sections of the WSJ as a treebank."""
     parts = {"train": range(2, 22), "dev": [22], "test": [23]}
     return Treebank("", *(find_sections(recipe, folder, of, f"{name}.mrg") for name, of in parts.items()))
 
 
 def find_alike_in(recipe: Recipe, bank: Treebank) -> tuple[Path, bool]:
-    """The training trees that are written as the dev set is, and whether these are some of them only."""
+    """Return the training trees that are bracketed like the dev set, and whether these are only some of them."""
     own = recipe.out / "text" / f"{bank.name}alike.mrg"
 
     def work() -> Found:
@@ -95,7 +95,7 @@ def find_alike_in(recipe: Recipe, bank: Treebank) -> tuple[Path, bool]:
 
 
 def find_seen(recipe: Recipe, bank: Treebank, train: Iterable[Path]) -> Path | None:
-    """The test sentences that also stand in training."""
+    """Return a file of the test sentences that are also in the training set, or None if there are none."""
     own = recipe.out / "text" / f"{bank.name}seen.mrg"
 
     def work() -> Found:
@@ -109,7 +109,7 @@ def find_seen(recipe: Recipe, bank: Treebank, train: Iterable[Path]) -> Path | N
 
 
 class Course:
-    """How models are trained on treebanks: on all trees, and at last on those that are written as a dev set is."""
+    """Trains models on treebanks: on all trees, and at the end on those that are bracketed like a dev set."""
 
     def __init__(self, recipe: Recipe, banks: list[Treebank], preset: str, encoder: Path | None, subwords: int):
         self.recipe, self.banks = recipe, banks
@@ -128,15 +128,15 @@ class Course:
         self.seen = {bank: find_seen(recipe, bank, self.trees) for bank in banks}
 
     def has_last(self, bank: Treebank) -> bool:
-        """Whether there are last steps for a treebank: it has trees that are not as its dev set, or others have."""
+        """Return whether a treebank has last steps: it has trees unlike its dev set, or there are other treebanks."""
         return len(self.banks) > 1 or self.alike[bank][1]
 
     def learn(self, name: str, seed: int) -> Path:
-        """A model of all trees."""
+        """Train a model on all trees."""
         return self.recipe.train(name, self.data, change(self.config, seed=seed), self.start)
 
     def learn_last(self, name: str, bank: Treebank, seed: int, first: Path) -> Path:
-        """The last steps: from a rate that is lower to zero again."""
+        """Train the last steps, from a lower rate to zero again."""
         settings = {"subwords": replace(PARSING.subwords, reuse=self.data), **self.writing}
         own = self.alike[bank][0]
         data = self.recipe.prepare(f"{bank.name}data-last", trees=(own,), dev_trees=(bank.dev,), **settings)
@@ -145,18 +145,25 @@ class Course:
 
 
 def change(config: Config, **training: Any) -> Config:
-    """The same settings with some of the training's changed."""
+    """Return the settings with some of the training's changed."""
     return replace(config, training=replace(config.training, **training))
 
 
 def main() -> None:
-    """From trees to scores."""
+    """Train on trees and score the models."""
     arguments = Arguments(__doc__, subwords=None)
     arguments.add_argument("--preset", choices=list(WRITING), default="parsing-small")
-    arguments.add_argument("--models", type=count, default=1, help="as many models with other seeds, as an ensemble")
-    arguments.add_argument("--encoder", metavar="MODEL", help="begin with the encoder of a model from English")
-    arguments.add_argument("--beside", nargs="+", metavar="OTHER", help="learn these treebanks as well")
-    arguments.add_argument("--wsj", action="store_true", help="the sections of the Wall Street Journal")
+    arguments.add_argument(
+        "--models",
+        type=count,
+        default=1,
+        help="train this many models with different seeds and combine them as an ensemble",
+    )
+    arguments.add_argument(
+        "--encoder", metavar="MODEL", help="start with the encoder of a model that translates from English"
+    )
+    arguments.add_argument("--beside", nargs="+", metavar="OTHER", help="train on these treebanks as well")
+    arguments.add_argument("--wsj", action="store_true", help="DATA holds the sections of the Wall Street Journal")
     given = arguments.parse_args()
     given.subwords = given.subwords or SUBWORDS[given.preset]
     if given.wsj and given.beside:
@@ -175,9 +182,9 @@ def main() -> None:
 
 
 def test(course: Course, bank: Treebank, seeds: Sequence[int]) -> None:
-    """The models of one treebank, and what they find."""
+    """Train the models of one treebank, and parse and score its dev and test sets with them."""
     recipe, before = course.recipe, None
-    # Each from the beginning: models that differ in their last steps alone find the same.
+    # Each from the beginning: models that differ only in their last steps find the same trees.
     runs = [course.learn(f"run-{seed}", seed) for seed in seeds]
     if course.has_last(bank):
         before = runs[0]
@@ -210,7 +217,7 @@ def test(course: Course, bank: Treebank, seeds: Sequence[int]) -> None:
 
 
 def show(recipe: Recipe) -> None:
-    """All scores in a table."""
+    """Print all scores in a table."""
     titles = {
         "f1": "F1",
         "precision": "precision",

@@ -1,12 +1,12 @@
-"""Which heads find what "it" stands for? The paper's Figure 4 shows two that seem to; here each is switched off.
+"""Which heads find what "it" refers to? The paper's Figure 4 shows two that seem to; here each is switched off.
 
     python recipes/pronouns.py MODEL --out pronouns.json
 
-MODEL translates from English to German, where "it" is er, sie or es, as the noun is: "I bought the lamp because it was
-cheap" needs sie, for die Lampe. 108 such sentences are forced up to the pronoun, and of the three the right one must be
-the most probable. For each head: how that changes without it, and how much of its attention goes to the noun and its
-article, from "it" or from the step that says the pronoun. Twenty minutes on one core for a base model; --kinds takes
-some heads only.
+MODEL translates from English to German, where "it" is er, sie or es, depending on the noun: "I bought the lamp because
+it was cheap" needs sie, for die Lampe. The translations of 108 such sentences are fixed up to the pronoun; the right
+one of the three must then be the most probable. For each head, the result tells how this changes without it, and how
+much of its attention goes to the noun and its article, from "it" or from the step that outputs the pronoun. A base
+model takes twenty minutes on one core; --kinds restricts the heads.
 """
 
 import argparse
@@ -38,7 +38,7 @@ NOUNS = {
 PRONOUNS = tuple(NOUNS)
 WHOM = {"er": "den", "sie": "die", "es": "das"}
 WHO = {"er": "Der", "sie": "Die", "es": "Das"}
-# The English, the German up to the pronoun, and what follows it.
+# The English sentence, the German one up to the pronoun, and what follows it.
 FRAMES = (
     ("I bought the {en} because it was cheap.", "Ich habe {whom} {de} gekauft, weil", "billig war."),
     ("We saw the {en} yesterday, but it was too old.", "Wir haben {whom} {de} gestern gesehen, aber", "war zu alt."),
@@ -55,10 +55,10 @@ class Probe(NamedTuple):
     before: str
     after: str
     german: str
-    """the noun"""
+    """the German noun"""
 
     def target(self, pronoun: str) -> str:
-        """The translation with a pronoun."""
+        """Return the translation with a pronoun."""
         return f"{self.before} {pronoun} {self.after}"
 
 
@@ -69,13 +69,13 @@ class Spots:
     it: int
     source_noun: range
     step: int
-    """the step that says the pronoun"""
+    """the step that outputs the pronoun"""
     target_noun: range
-    """the steps that take in the noun and its article"""
+    """the steps that read the noun and its article"""
 
 
 def make_probes() -> Iterator[Probe]:
-    """Every noun in every sentence."""
+    """Yield every noun in every frame."""
     for right, nouns in NOUNS.items():
         for english, german in (noun.split() for noun in nouns.split(", ")):
             for source, before, after in FRAMES:
@@ -84,15 +84,15 @@ def make_probes() -> Iterator[Probe]:
 
 
 def read_pair(translator: Translator, probe: Probe, pronoun: str) -> Pair:
-    """A probe and its translation as tokens."""
+    """Return a probe and its translation as tokens."""
     return translator.tokens(probe.source, "source"), translator.tokens(probe.target(pronoun), "target")
 
 
 def find_spots(translator: Translator, probe: Probe) -> Spots:
-    """Where "it", the noun and the pronoun stand."""
+    """Find where "it", the noun and the pronoun stand."""
 
     def reach(side: str, words: Sequence[str]) -> int:
-        """How many tokens the first words of a sentence are."""
+        """Return how many tokens the first words of a sentence have."""
         return len(translator.tokens(" ".join(words), side)) - 1
 
     source, before = probe.source.split(), probe.before.split()
@@ -103,13 +103,13 @@ def find_spots(translator: Translator, probe: Probe) -> Spots:
         it=reach("source", source[:it]),
         source_noun=range(reach("source", source[:noun]), reach("source", source[: noun + 1])),
         step=reach("target", before),
-        # The article stands before the noun, and the decoder takes a token in one step after it is said.
+        # The article stands before the noun, and the decoder reads a token one step after its output.
         target_noun=range(reach("target", before[: german - 1]) + 1, reach("target", before[: german + 1]) + 1),
     )
 
 
 def measure(translator: Translator, probes: Sequence[Probe], spots: Sequence[Spots]) -> Found:
-    """How probable the right pronouns are among the three, and how often they are the most probable."""
+    """Return how probable the right pronouns are among the three, and how often they are the most probable."""
     pairs = [read_pair(translator, probe, pronoun) for probe in probes for pronoun in PRONOUNS]
     scores = score_pairs(translator.loaded[0].model, pairs)
     steps = [each.step for each in spots for _ in PRONOUNS]
@@ -127,7 +127,7 @@ def measure(translator: Translator, probes: Sequence[Probe], spots: Sequence[Spo
 
 
 def measure_looks(translator: Translator, probes: Sequence[Probe], spots: Sequence[Spots]) -> dict[Head, float]:
-    """How much of each head's weight goes to the noun: from "it", or from the step that says the pronoun."""
+    """Return how much of each head's attention goes to the noun, from "it" or the step that outputs the pronoun."""
     model = translator.loaded[0].model
     pairs = [read_pair(translator, probe, probe.right) for probe in probes]
     found = dict.fromkeys(all_heads(model), 0.0)
@@ -149,8 +149,10 @@ def main() -> None:
     """Measure the whole model, then without each head."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, metavar="MODEL")
-    parser.add_argument("--out", type=Path, required=True, help="file for all numbers, as JSON")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which heads (default all)")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for all numbers")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of heads to test (default: all)"
+    )
     given = parser.parse_args()
     translator = Translator.load(given.model, precision="float32", engine="torch")
     model = translator.loaded[0].model
@@ -174,7 +176,7 @@ def main() -> None:
 
 
 def show(whole: Found, rows: Sequence[Found]) -> None:
-    """Print the heads that are missed the most, and those that look at the noun the most."""
+    """Print the heads whose absence hurts the most, and those that look at the noun the most."""
     print(f"the right pronoun: {whole['right']:.1%}, probability {whole['probability']:.3f}")
     for title, key in (
         ("missed the most", lambda row: row["probability"]),

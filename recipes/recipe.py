@@ -1,6 +1,6 @@
 """What recipes are made of: prepare, train, translate, score. Each step is timed and written to results.json at once.
 
-A recipe that was stopped goes on when it is started again: what stands in results.json is not done twice.
+A stopped recipe resumes when you start it again: steps that are in results.json are not repeated.
 """
 
 import argparse
@@ -50,24 +50,30 @@ class Arguments(argparse.ArgumentParser):
 
     def __init__(self, text: str | None, subwords: int | None):
         super().__init__(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self.add_argument("data", type=Path, metavar="DATA", help="folder of the text")
-        self.add_argument("--out", type=Path, required=True, help="folder for all that is made")
+        self.add_argument("data", type=Path, metavar="DATA", help="folder with the text")
+        self.add_argument("--out", type=Path, required=True, help="folder for all output")
         by_default = f"{subwords:,}" if subwords else "the preset's"
         self.add_argument(
             "--subwords", type=count, default=subwords, help=f"size of the vocabulary (default {by_default})"
         )
-        self.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="train with other settings")
+        self.add_argument(
+            "--set",
+            nargs="+",
+            default=[],
+            metavar="KEY=VALUE",
+            help="train with these settings instead of the recipe's",
+        )
 
 
 def count(text: str) -> int:
-    """A number of things, of which there is one at least."""
+    """Read a number of things, of which there must be at least one."""
     if (number := int(text)) < 1:
         raise ValueError
     return number
 
 
 class Recipe:
-    """A result in the making: `out` gets everything that is made, and results.json what it took and what came out."""
+    """A recipe at work: `out` gets everything it makes, and results.json its files, times and results."""
 
     def __init__(self, given: argparse.Namespace):
         self.out: Path = given.out
@@ -103,7 +109,7 @@ class Recipe:
         self.out.mkdir(parents=True, exist_ok=True)
 
     def step(self, name: str, work: Callable[[], Found]) -> Found:
-        """Do a step, unless it was done, and write down what it found and how long it took."""
+        """Do a step unless it is done already; record what it found and how long it took."""
         if name not in self.found["steps"]:
             print(f"── {name}", file=sys.stderr)
             begin = time.monotonic() - self.found["stopped"].pop(name, {"seconds": 0.0})["seconds"]
@@ -118,14 +124,14 @@ class Recipe:
 
             try:
                 found = work()
-            except (SystemExit, KeyboardInterrupt):  # a training goes on when it is started again
+            except (SystemExit, KeyboardInterrupt):  # a training resumes when the recipe is started again
                 write("stopped", {})
                 raise
             write("steps", found)
         return self.found["steps"][name]
 
     def read(self, *paths: Path) -> None:
-        """Write down which files were used, with their checksums; those of one name also by their folder's."""
+        """Record the files used, with their checksums; another file of the same name is listed with its folder."""
         for path in paths:
             found = describe_file(path)
             name = path.name
@@ -133,7 +139,7 @@ class Recipe:
                 self.found["files"][f"{path.parent.name}/{name}"] = found
 
     def prepare(self, name: str, **settings: Any) -> Path:
-        """Make a data set."""
+        """Prepare a data set."""
         folder = self.out / name
         config = PrepareConfig(**settings)
 
@@ -150,7 +156,7 @@ class Recipe:
         return folder
 
     def train(self, name: str, data: Path, config: Config, start: Start | None = None) -> Path:
-        """Train a model, perhaps from another's weights or encoder; go on with it if it was begun."""
+        """Train a model, perhaps from another's weights or encoder; resume it if it was begun."""
         run = self.out / name
         config = strict.apply(config, self.changes, "--set")
 
@@ -166,7 +172,7 @@ class Recipe:
         return run
 
     def average(self, name: str, run: Path) -> Path:
-        """The mean of a run's last checkpoints, five where there are as many."""
+        """Average a run's last checkpoints, five if there are as many."""
         out = self.out / name
 
         def work() -> Found:
@@ -178,7 +184,7 @@ class Recipe:
         return out
 
     def blend(self, name: str, models: Sequence[Path], shares: Sequence[float]) -> Path:
-        """The mean of models, of which each counts so much."""
+        """Average models, weighted by `shares`."""
         out = self.out / name
 
         def work() -> Found:
@@ -203,7 +209,7 @@ class Recipe:
         return out
 
     def score(self, name: str, translations: Path, reference: Path, *, language: str, lowercase: bool = False) -> float:
-        """Score translations; returns their sacreBLEU."""
+        """Score translations; return their sacreBLEU."""
 
         def work() -> Found:
             request = ScoreRequest(
@@ -231,7 +237,7 @@ class Recipe:
         return out
 
     def score_trees(self, name: str, found: Path, gold: Path, leave_out: Sequence[Path] = ()) -> float:
-        """Score trees; returns their F1."""
+        """Score trees; return their F1."""
 
         def work() -> Found:
             trees = {"systems": (found,), "references": (gold,), "leave_out": tuple(leave_out)}
@@ -242,12 +248,12 @@ class Recipe:
         return self.step(f"score {name}", work)["f1"]["value"]
 
     def finish(self) -> None:
-        """Say where everything is."""
+        """Print where the results are, and how long the recipe took."""
         print(f"{self.file}: {self.found['seconds']:,.0f} s in all", file=sys.stderr)
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a recipe; a person's mistake is answered with what to do."""
+    """Run a recipe; print a user's mistakes as errors, without a traceback."""
     try:
         main()
     except TransduceError as error:
@@ -255,7 +261,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def find_text(folder: Path, name: str) -> Path:
-    """A file of a folder by its name, packed or not."""
+    """Find a file of a folder by its name, compressed or not."""
     for end in ("", *COMPRESSED):
         if (path := folder / f"{name}{end}").exists():
             return path
@@ -263,14 +269,14 @@ def find_text(folder: Path, name: str) -> Path:
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> Path:
-    """Write a file of sentences."""
+    """Write lines to a file, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
 def read_sgm(path: Path) -> list[str]:
-    """The sentences of a WMT test set as it is distributed."""
+    """Read the sentences of a WMT test set as it is distributed."""
     found = re.findall(r"<seg[^>]*>(.*?)</seg>", path.read_text(encoding="utf-8"), re.DOTALL | re.IGNORECASE)
     if not found:
         raise DataError(f"{path}: has no <seg>; it should be a test set as SGML")
@@ -278,7 +284,7 @@ def read_sgm(path: Path) -> list[str]:
 
 
 def find_commit() -> str:
-    """The commit of this checkout, and whether files were changed since."""
+    """Return the commit of this checkout, and whether files have changed since."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
@@ -290,7 +296,7 @@ def find_commit() -> str:
 
 
 def describe_training(run: Path) -> Found:
-    """How far a training came, and how it did on its dev set on the way."""
+    """Return how far a training got, and its scores on dev sets along the way."""
     metrics, validations = read_metrics(run / "metrics.jsonl", name=None)
     shown = ("step", "seconds", "perplexity", "bleu", "f1", "weights")
     curves: dict[str, list[Found]] = {"dev": []}
@@ -303,6 +309,6 @@ def describe_training(run: Path) -> Found:
 
 
 def describe_machine() -> Found:
-    """What computes."""
+    """Return the GPU, the CPU and the version of torch."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {"gpu": gpu, "cpu": platform.processor() or platform.machine(), "torch": torch.__version__}

@@ -1,16 +1,16 @@
-"""Every row of the paper's Table 3 on the same text for the same number of steps, and so of tokens.
+"""Every row of the paper's Table 3, on the same text for the same number of steps, and so of tokens.
 
     python recipes/table3.py DATA --out runs/table3
     python recipes/table3.py DATA --out runs/table3 --rows A-heads-1 A-heads-4      only these, the others later
 
-DATA is laid out as for en-de.py; with `--every 6` every sixth pair of each corpus is used. The rows differ in what the
-paper says and in nothing else. What is compared with the paper is their order by perplexity on newstest2013, for the
-text and the number of steps are others; big is trained like the rest here, and with its dropout of 0.3. As in the
-paper, translations are those of the last checkpoint, with beam 4.
+DATA is laid out as for en-de.py; `--every 6` uses every sixth pair of each corpus. The rows differ only as they do in
+the paper. Compare their order by perplexity on newstest2013 with the paper's, not the numbers: the text and the number
+of steps are different. Here, big is trained like the other rows, with its dropout of 0.3. As in the paper, translations
+come from the last checkpoint, with beam 4.
 
-A row has a folder and a results.json of its own, so rows can be trained at once, or elsewhere, after a first call
-without any (`--rows` alone) has prepared the text, with the same `--set` and `--subwords`; table3.json has all that are
-there, and their times.
+Each row has its own folder and results.json. So rows can be trained in parallel, or on other machines, after a first
+call without rows (`--rows` alone) has prepared the text; use the same `--set` and `--subwords`. table3.json collects
+all finished rows and their times.
 """
 
 import json
@@ -52,11 +52,11 @@ PAPER = {
     "E-learned": (4.92, 25.7),
     "big": (4.33, 26.4),
 }
-STEPS, TOKENS = 4000, 12_500  # half of the paper's batch: in so few steps twice as many of them come further
+STEPS, TOKENS = 4000, 12_500  # half of the paper's batch: in so short a training, twice as many steps get further
 
 
 def make_config(row: str) -> Config:
-    """A row's settings with a training of our length: the rate rises to equation 3's highest, and falls to zero."""
+    """Return a row's settings for our length: the rate rises to equation 3's peak, then falls linearly to zero."""
     config = PRESETS[row].config
     training = replace(
         config.training,
@@ -73,7 +73,7 @@ def make_config(row: str) -> Config:
 
 
 def take_every(recipe: Recipe, folder: Path, every: int) -> tuple[Path, Path]:
-    """One file of each language with every so-manieth pair of all corpora."""
+    """Write every Nth pair of all corpora to one file per language."""
     sides: dict[str, list[str]] = {"en": [], "de": []}
     names = sorted({path.name.split(".en")[0] for path in folder.glob("*.en*")} - {DEV, TEST})
     for name in names:
@@ -86,7 +86,7 @@ def take_every(recipe: Recipe, folder: Path, every: int) -> tuple[Path, Path]:
 
 
 def rank_correlation(first: list[float], second: list[float]) -> float | None:
-    """Spearman's: the correlation of ranks, equal values sharing theirs; none where all are equal."""
+    """Return Spearman's correlation of ranks, which equal values share; None if all values of one list are equal."""
     if min(len(set(first)), len(set(second))) < 2:
         return None
 
@@ -98,12 +98,12 @@ def rank_correlation(first: list[float], second: list[float]) -> float | None:
 
 
 def main() -> None:
-    """Train the rows that are asked for, and print all that are there beside the paper's."""
+    """Train the requested rows, and print all finished ones beside the paper's."""
     arguments = Arguments(__doc__, subwords=37_000)
-    arguments.add_argument("--every", type=count, default=1, help="use every so-manieth pair (default all)")
+    arguments.add_argument("--every", type=count, default=1, help="use one in this many pairs (default: all)")
     arguments.add_argument("--rows", nargs="*", choices=PAPER, default=list(PAPER), metavar="ROW")
     given = arguments.parse_args()
-    rows = vars(given).pop("rows")  # what is trained first does not matter
+    rows = vars(given).pop("rows")  # not recorded: the order of training does not matter
     recipe = Recipe(given)
     dev, test = (find_pair(given.data, name, ("en", "de")) for name in (DEV, TEST))
     data = recipe.out / "data"
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def show(recipe: Recipe) -> None:
-    """Print the table, and write it with all that is known of each row."""
+    """Print the table, and write it with all that is recorded of each row."""
     table: list[dict[str, Any]] = []
     for row, (perplexity, bleu) in PAPER.items():
         results = recipe.out / row / "results.json"

@@ -14,7 +14,7 @@ from recipe import run
 from transduce.presets import BASE, BIG
 
 CORPORA = ("europarl-v7.de-en", "commoncrawl.de-en", "news-commentary-v9.de-en")
-# A checkpoint every ten minutes of 12 hours, and of 3.5 days (sections 5.2 and 6.1).
+# As many checkpoints as in the paper: one every ten minutes for 12 hours, or for 3.5 days (sections 5.2 and 6.1).
 SIZES = {"base": checkpoint_every(BASE, 1 / 72), "big": checkpoint_every(BIG, 1 / 504)}
 
 if __name__ == "__main__":

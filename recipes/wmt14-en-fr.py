@@ -17,7 +17,7 @@ CORPORA = (
     *("europarl-v7.fr-en", "commoncrawl.fr-en", "news-commentary-v9.fr-en"),
     *("undoc.2000.fr-en", "giga-fren.release2.fixed"),
 )
-# A checkpoint every ten minutes of 12 hours, and of 3.5 days (sections 5.2 and 6.1).
+# As many checkpoints as in the paper: one every ten minutes for 12 hours, or for 3.5 days (sections 5.2 and 6.1).
 SIZES = {"base": checkpoint_every(BASE, 1 / 72), "big": checkpoint_every(PRESETS["big-en-fr"].config, 1 / 504)}
 
 if __name__ == "__main__":

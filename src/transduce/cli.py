@@ -1,6 +1,6 @@
-"""The command line: finds the verb, lets its door read the arguments, and answers mistakes.
+"""The command line: finds the verb, lets its door read the arguments, and reports mistakes.
 
-Results go to stdout, all else to stderr. Heavy imports stay inside the verbs, so that help answers at once.
+Results go to stdout, everything else to stderr. Heavy imports stay inside the verbs, so that help appears at once.
 """
 
 import errno
@@ -16,7 +16,7 @@ from transduce.version import __version__
 
 
 class Verb(NamedTuple):
-    """What the help says of a verb, and the module of `doors` that has a function of its name."""
+    """What the help says about a verb, and its module in `doors` if that does not have the verb's name."""
 
     summary: str
     usage: str
@@ -31,7 +31,7 @@ VERBS = {
         "data/en-de --source train.en --target train.de --dev-split 2000 --subwords 16000",
     ),
     "inspect": Verb(
-        "Show what a data set holds, and what was dropped from its corpus and why.",
+        "Show what a data set holds, and which pairs were dropped and why.",
         "DATA [flags]",
         "data/en-de --examples 5",
     ),
@@ -46,12 +46,12 @@ VERBS = {
         "runs/base --last 5",
     ),
     "import": Verb(
-        "Turn a pretrained model of another toolkit into one of ours.",
+        "Convert a pretrained model from another toolkit.",
         "SOURCE --out MODEL [flags]",
         "opus-mt-en-de --out models/en-de",
     ),
     "export": Verb(
-        "Write a model for another runtime, and check that it says the same there.",
+        "Convert a model for another runtime, and check that its output stays the same.",
         "RUN --to KIND [flags]",
         "runs/base --to ctranslate2 --precision int8",
     ),
@@ -61,33 +61,33 @@ VERBS = {
         '--to de "The animal was too tired."',
     ),
     "parse": Verb(
-        "Parse sentences: the constituents of each as a tree in brackets, drawn, or as a picture.",
+        "Parse sentences into constituency trees: in brackets, drawn as text, or as a picture.",
         "RUN … [flags] < SENTENCES > TREES",
         "runs/craft --draw < sentences.txt",
     ),
     "score": Verb(
-        "Score translations against references, and tell whether systems differ by more than chance.",
+        "Score translations against references, and test whether systems differ by more than chance.",
         "HYP [HYP …] --reference REF [flags]",
         "out.de --reference newstest2014.de.xz --source newstest2014.en.xz --report scores.html",
     ),
     "show": Verb(
-        "Show a sentence's attention, probabilities, search and alignment on a page or as a picture.",
+        "Show a sentence's attention, probabilities, search and alignment, as a page or a picture.",
         "RUN SENTENCE [flags]",
         'runs/base "the animal was too tired" --out page.html',
     ),
     "heads": Verb(
-        "Measure what each attention head looks at, and what is lost without it.",
+        "Measure what each attention head attends to, and what the model loses without it.",
         "RUN --source FILE --target FILE [flags]",
         "runs/base --source dev.en --target dev.de",
         home="show",
     ),
     "serve": Verb(
-        "Serve models over HTTP: a page, LibreTranslate's API and our own.",
+        "Serve models over HTTP: a web page, LibreTranslate's API and transduce's own.",
         "RUN … [flags]",
         "runs/en-de runs/de-en --port 8080",
     ),
     "models": Verb(
-        "List the models that translate --to a language.",
+        "List the models that `translate --to` can find.",
         "[FOLDER …] [flags]",
         "runs",
     ),
@@ -97,7 +97,7 @@ VERBS = {
         "big --model.layers 4 > mine.toml",
     ),
     "doctor": Verb(
-        "Show what this machine has and can do, as a bug report needs it.",
+        "Show what this machine has and can do, for bug reports.",
         "[flags]",
         "--json",
     ),
@@ -106,15 +106,15 @@ VERBS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and return the exit code: 1 for a user's mistake, 2 for a wrong command line, 130 when stopped."""
-    # Before torch is imported: its threads sleep while they wait for one another. By default they spin, which made
-    # training ten times slower where another program wanted the same cores.
+    # Before torch is imported: let its threads sleep while they wait for one another. By default they spin, which made
+    # training ten times slower when another program wanted the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # What torch cannot do on Apple's GPUs is done on the CPU instead.
+    # Let the CPU do what torch cannot do on Apple's GPUs.
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ≤ shows ? instead
-            if not _keeps_encoding(stream):  # Windows would write files in an old encoding of its own and lose letters
+            if not _keeps_encoding(stream):  # Windows would write files in a legacy encoding and lose letters
                 stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
     try:
         try:
@@ -132,19 +132,19 @@ def main(argv: list[str] | None = None) -> int:
             return 141
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
-        if isinstance(error, GpuError):  # torch would try to free what it has there, and be aborted for it
+        if isinstance(error, GpuError):  # torch would try to free its memory there, and be aborted
             sys.stderr.flush()
             os._exit(error.exit_code)
         return error.exit_code if isinstance(error, TransduceError) else 1
 
 
 def _keeps_encoding(stream: io.TextIOWrapper) -> bool:
-    """Whether somebody has said how to write, or sees it at once."""
+    """Return whether to keep a stream's encoding: it is a terminal's, or PYTHONIOENCODING sets it."""
     return stream.isatty() or "PYTHONIOENCODING" in os.environ
 
 
 def _reader_has_gone(error: Exception) -> bool:
-    """Whether standard output is a pipe that nobody reads; Windows calls that an invalid argument, without a file."""
+    """Return whether stdout is a pipe that nobody reads; Windows calls that an invalid argument, without a file."""
     if isinstance(error, OSError) and sys.platform == "win32" and error.errno == errno.EINVAL:
         return error.filename is None
     return isinstance(error, BrokenPipeError)

@@ -10,20 +10,21 @@ from transduce.strict import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Settings):
-    """The sizes of the Transformer (section 3, Table 3)."""
+    """The architecture of the Transformer (section 3, Table 3)."""
 
     section: ClassVar[str] = "model"
 
     vocabulary: int = 37_000
-    """subwords shared by source and target (section 5.1); of the target alone where the source has its own"""
+    """subwords shared by source and target (section 5.1), or the target's alone if the source has its own; `train`
+    takes the data set's"""
     source_vocabulary: int | None = None
-    """subwords of the source where it has its own; off: shared"""
+    """subwords of the source if it has its own; off: shared; `train` takes the data set's"""
     layers: int = 6
     """layers of the encoder, and as many of the decoder: N"""
     encoder_layers: int | None = None
-    """layers of the encoder, where they differ from the decoder's; off: layers"""
+    """layers of the encoder alone; off: as many as model.layers"""
     decoder_layers: int | None = None
-    """layers of the decoder, where they differ from the encoder's; off: layers"""
+    """layers of the decoder alone; off: as many as model.layers"""
     d_model: int = 512
     """width of the embeddings and of every sub-layer's output"""
     d_ff: int = 2048
@@ -37,21 +38,21 @@ class ModelConfig(Settings):
     attention: Literal["scaled", "unscaled", "additive"] = "scaled"
     """how queries are compared with keys: dot products scaled by 1/sqrt(d_k), unscaled, or additive (section 3.2.1)"""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    """how positions are encoded (section 3.5; learned is Table 3, row E; rotary turns queries and keys instead)"""
+    """how positions are encoded (section 3.5; learned is Table 3, row E; rotary rotates queries and keys instead)"""
     max_positions: int = 1024
-    """longest sentence learned positions can hold; the other kinds do not use it"""
+    """longest sentence that learned positions can hold; the other kinds do not use it"""
     norm: Literal["post", "pre"] = "post"
     """layer norm after each sub-layer's sum, as in the paper, or before the sub-layer"""
     norm_epsilon: float = 1e-5
-    """added to the variance inside every layer norm"""
+    """added to the variance in every layer norm"""
     activation: Literal["relu", "gelu", "silu", "swiglu"] = "relu"
-    """inside the feed-forward networks (equation 2); swiglu has a third matrix"""
+    """activation in the feed-forward networks (equation 2); swiglu has a third matrix"""
     biases: bool = False
-    """biases in attention and on the logits, as imported models have them; the paper's equations have none"""
+    """biases in attention and on the logits, for imported models; the paper's equations have none"""
     tie: Literal["all", "output", "none"] = "all"
-    """which share one matrix: both embeddings and the output (section 3.4), target embedding and output, or none"""
+    """which matrices are one: both embeddings and the output (section 3.4), target embedding and output, or none"""
     dropout: float = 0.1
-    """dropout on every sub-layer's output and on the embeddings with their positions (section 5.4)"""
+    """dropout on every sub-layer's output and on the sums of embeddings and positions (section 5.4)"""
     attention_dropout: float = 0.0
     """dropout on the attention weights; the paper has none"""
     feed_forward_dropout: float = 0.0
@@ -67,7 +68,7 @@ class ModelConfig(Settings):
         return self.d_k or share, self.d_v or share
 
     def encoder_settings(self) -> dict[str, Any]:
-        """What the weights of the encoder depend on, as it is in force."""
+        """Return the settings in force that the encoder's weights depend on."""
         names = ("d_model", "d_ff", "heads", "attention", "positions", "norm", "norm_epsilon", "activation", "biases")
         names = (*names, "max_positions") if self.positions == "learned" else names
         d_k, d_v = self.head_widths()
@@ -127,7 +128,7 @@ class ModelConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig(Settings):
-    """How sentence pairs are put into batches (section 5.1)."""
+    """How sentence pairs are grouped into batches (section 5.1)."""
 
     section: ClassVar[str] = "batch"
 
@@ -136,13 +137,13 @@ class BatchConfig(Settings):
     target_tokens: int = 25_000
     """most target tokens in a batch"""
     parts: int = 8
-    """parts a batch is dealt out in to processes and accumulation steps"""
+    """parts that a batch is cut into, to be shared among processes and accumulation steps"""
     similar_lengths: bool = True
-    """whether sentences of similar length are batched together"""
+    """batch sentences of similar length together"""
     sentences: int | None = None
-    """most sentences in a batch; off: a quarter of the larger budget"""
+    """most sentences in a batch; off: a quarter of the larger token limit"""
     subword_dropout: float = 0.0
-    """how often a merge of subwords is passed over (BPE-dropout), so that words are split anew each time"""
+    """share of subword merges skipped at random (BPE-dropout), so that words are split anew each time"""
 
     def problems(self) -> Iterator[str]:
         yield from self.at_least(1, "source_tokens", "target_tokens", "parts", "sentences")
@@ -169,59 +170,61 @@ class TrainingConfig(Settings):
     section: ClassVar[str] = "training"
 
     steps: int = 100_000
-    """optimiser steps (section 5.2)"""
+    """optimiser steps to train for (section 5.2)"""
     epochs: int | None = None
-    """stop after so many passes over the data, if that comes first"""
+    """stop after this many passes over the data, unless another limit comes first"""
     tokens: int | None = None
-    """stop after so many source and target tokens, if that comes first"""
+    """stop after this many source and target tokens, unless another limit comes first"""
     patience: int | None = None
-    """stop after so many validations without a new best one"""
+    """stop after this many validations in a row without a new best one"""
     schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = "inverse-sqrt"
-    """how the learning rate falls after the warm-up: as in equation 3, to zero at the first limit, or not at all"""
+    """how the learning rate falls after the warm-up: as in equation 3, to zero at the first limit (linear, cosine), or
+    not at all"""
     warmup_steps: int = 4000
     """steps over which the learning rate rises (equation 3)"""
     peak_rate: float | None = None
     """learning rate at the end of the warm-up; off: (d_model · warmup_steps)^-0.5, as in equation 3"""
     encoder_rate: float = 1.0
-    """the encoder's share of that rate; less than 1 where it begins with what another model has learned"""
+    """factor on that rate for the encoder; less than 1 if the encoder has been trained before"""
     optimiser: Literal["adam", "muon"] = "adam"
-    """what makes updates of gradients: Adam (section 5.3), or Muon for the layers' matrices and Adam for the rest"""
+    """Adam (section 5.3), or Muon for the layers' matrices and Adam for the rest"""
     beta1: float = 0.9
-    """Adam's decay of the mean gradient (section 5.3)"""
+    """decay of Adam's mean gradient (section 5.3)"""
     beta2: float = 0.98
-    """Adam's decay of the mean squared gradient (section 5.3)"""
+    """decay of Adam's mean squared gradient (section 5.3)"""
     epsilon: float = 1e-9
-    """Adam's guard against division by zero (section 5.3)"""
+    """keeps Adam from dividing by zero (section 5.3)"""
     clip: float | None = None
-    """largest gradient norm; larger ones are scaled down to it; the paper has no such limit"""
+    """largest gradient norm; larger ones are scaled down to it; the paper has no limit"""
     label_smoothing: float = 0.1
     """share of the target's probability spread over the vocabulary (section 5.4)"""
     agreement: float = 0.0
-    """how strongly two passes with different dropout must agree (R-Drop, Liang et al. 2021); each step takes both"""
+    """how strongly two passes with different dropout must agree (R-Drop, Liang et al. 2021); a step computes both"""
     accumulate: int = 1
-    """pieces that each process computes its batch in, one after another, to need less memory"""
+    """pieces into which each process splits its batch, computed one after another to save memory"""
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    """arithmetic of the matrix products; weights are always kept in float32; auto: bf16 where it is faster"""
+    """arithmetic of matrix products; weights are always kept in float32; auto: bf16 where it is faster"""
     sharded: bool = False
-    """split the weights over the processes (FSDP2), for models that do not fit one GPU"""
+    """split the weights over the processes (FSDP2), for models too large for one GPU"""
     average_checkpoints: int = 5
-    """last checkpoints averaged into the final model (section 6.1)"""
+    """last checkpoints to average (section 6.1); the final model is their mean, or a checkpoint that is better on the
+    dev set"""
     average_decay: float | None = None
-    """also keep an exponential moving average of the weights, with this decay, and validate and save that"""
+    """keep an exponential moving average of the weights with this decay, and validate and save it"""
     checkpoint_minutes: float | None = 10.0
     """minutes between checkpoints (section 6.1); each is validated first"""
     checkpoint_steps: int | None = None
     """steps between checkpoints, instead of minutes"""
     keep_best: int = 1
-    """checkpoints kept for being the best ones on the dev set, besides the last ones"""
+    """how many of the best checkpoints on the dev set to keep, besides the last ones"""
     best_by: Literal["loss", "bleu", "f1"] = "loss"
-    """what makes a checkpoint the best on the dev set: its (smoothed) loss, its greedy BLEU or, of trees, its F1"""
+    """score that ranks checkpoints on the dev set: (smoothed) loss, greedy BLEU or, for trees, F1"""
     bleu_sentences: int = 1000
-    """most sentences of the dev set translated (greedily) for BLEU, or parsed for F1, at each validation; 0: none"""
+    """most dev-set sentences to translate (greedily) for BLEU, or to parse for F1, at each validation; 0: none"""
     not_finite: Literal["stop", "skip"] = "stop"
-    """what to do with an update whose loss or gradient is not finite"""
+    """on a loss or gradient that is not finite, stop or skip the update"""
     freeze: tuple[str, ...] = ()
-    """weights that stay as they are, by name; * stands for anything, as in encoder.*"""
+    """names of weights to leave unchanged; * matches anything, as in encoder.*"""
     seed: int = 1
     """seed of the initial weights, the order of batches and dropout"""
 
@@ -246,7 +249,7 @@ class TrainingConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(Settings):
-    """How translations are searched for (section 6.1)."""
+    """How the model searches for its output (section 6.1)."""
 
     section: ClassVar[str] = "search"
 
@@ -255,31 +258,32 @@ class SearchConfig(Settings):
     alpha: float = 0.6
     """strength of the length penalty; 0 turns it off"""
     extra_tokens: int = 50
-    """at most this many tokens more than the input"""
+    """how many tokens longer than the input the output may be"""
     max_tokens: int | None = None
-    """at most this many tokens, however long the input is"""
+    """most tokens in the output, however long the input is"""
     min_tokens: int = 0
-    """at least this many tokens before the end"""
+    """fewest tokens in the output"""
     n_best: int = 1
-    """translations wanted of each sentence, the best first"""
+    """outputs to return for each sentence, the best first"""
     stop: Literal["exact", "full"] = "exact"
-    """end when no open hypothesis can win any more (exact), or as soon as a beam of them has ended (full)"""
+    """when to stop: once no open hypothesis can win (exact), or once as many have ended as the beam holds (full)"""
     no_repeat: int | None = None
-    """never say the same so many tokens in a row twice"""
+    """never output the same sequence of this many tokens twice"""
     repetition_penalty: float = 1.0
-    """more than 1 makes tokens that were said before less probable (Keskar et al. 2019)"""
+    """above 1, tokens already in the output become less probable (Keskar et al. 2019)"""
     word_share: float = 1.0
-    """of trees with words: how much of a word's log-probability counts, which follows its tag in any case"""
+    """for parsers prepared with slots = words: weight of the words' log-probabilities; the sentence fixes the words
+    anyway"""
     sample: bool = False
-    """draw translations at random instead of searching for the best; n_best of them"""
+    """draw n_best outputs at random instead of searching for the best"""
     temperature: float = 1.0
-    """of samples: below 1 nearer to the most probable, above 1 farther from it"""
+    """for sampling: below 1 favours probable tokens, above 1 evens out the probabilities"""
     top_k: int | None = None
-    """of samples: among so many of the most probable tokens"""
+    """for sampling: draw from this many of the most probable tokens"""
     top_p: float = 1.0
-    """of samples: among the most probable tokens that have this share of the probability together"""
+    """for sampling: draw from the most probable tokens that together have this probability"""
     sample_seed: int = 1
-    """of samples: the same seed draws the same translations"""
+    """for sampling: the same seed draws the same outputs"""
 
     def problems(self) -> Iterator[str]:
         yield from self.at_least(1, "beam", "n_best", "max_tokens", "no_repeat", "top_k")

@@ -1,6 +1,6 @@
-"""Files that are whole or not there: synced writes, checksums, one writer to a folder.
+"""Files that are complete or not there: synced writes, checksums, one writer per folder.
 
-What the systems do differently with files is here and nowhere else.
+All differences between operating systems in handling files are dealt with here.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from typing import IO, Any
 from transduce.errors import DataError
 
 LOCK = ".lock"
-MOVES = 8  # how often a move is tried, over two and a half seconds in all
-FAR = 0x7FFFFFFE  # a place in a file beyond all that is written
+MOVES = 8  # how often a move is tried, with 1.3 seconds of waiting in all
+FAR = 0x7FFFFFFE  # an offset beyond the end of any file
 
 
 def short_names(paths: Iterable[Path]) -> dict[Path, str]:
-    """The names of files; of those with the same name as much of the path before it as tells them apart."""
+    """Return the files' names; those with the same name get as much of the path as tells them apart."""
     names = {path: path.name for path in paths}
     for many in range(2, max((len(path.parts) for path in names), default=0) + 1):
         times = Counter(names.values())
@@ -31,18 +31,18 @@ def short_names(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def is_taken(path: Path) -> bool:
-    """Whether anything is there; an empty folder is a place for what is written."""
+    """Return whether anything is there; an empty folder does not count, as it can be written to."""
     return path.exists() and (not path.is_dir() or any(path.iterdir()))
 
 
 def refuse_taken(out: Path) -> None:
-    """Nothing is written over."""
+    """Refuse an `out` where something is already: nothing is overwritten."""
     if is_taken(out):
-        raise DataError(f"{out}: is there already; remove it, or name another --out")
+        raise DataError(f"{out}: already exists; remove it, or name another --out")
 
 
 def may_be_page(path: Path) -> bool:
-    """Whether a page or a picture may be written there: where nothing is, or another one."""
+    """Return whether a page or picture may be written there: over nothing, an empty file or another one."""
     if not path.is_file():
         return not path.exists()
     with path.open("rb") as file:
@@ -51,19 +51,19 @@ def may_be_page(path: Path) -> bool:
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """A file's size and checksum."""
+    """Return a file's size and checksum."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file so that it is on the disk when this returns."""
+    """Write a file, and return when it is on the disk."""
     path.write_bytes(data)
     sync_file(path)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file in one step, or leave the one that is there; a full disk, which names no file, is told with it."""
+    """Write a file in one step, or leave the old one as it is; the error of a full disk gets the file's name."""
     new = path.with_name(path.name + ".new")
     try:
         write_synced(new, data)
@@ -77,7 +77,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON so that it is on the disk when this returns; names of files that are not Unicode are escaped."""
+    """Write JSON, and return when it is on the disk; file names that are not Unicode are escaped."""
     write_synced(path, json.dumps(value, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
 
 
@@ -88,7 +88,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a folder's names are on the disk; Windows cannot open one to ask for that."""
+    """Wait until a folder's entries are on the disk; on Windows, which cannot open folders, do nothing."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -98,9 +98,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a file or folder another name in one step; a file of that name is replaced, a folder of it is in the way.
+    """Rename a file or folder in one step; a file replaces a file of that name, but not a folder.
 
-    Windows refuses it while anybody looks into what was just written, as virus scanners do for a moment.
+    Windows refuses while another program reads what was just written, as virus scanners do briefly, so try again.
     """
     tries = MOVES if sys.platform == "win32" else 1
     for number in range(tries):
@@ -117,7 +117,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def hold(file: IO[Any]) -> bool:
-    """Take the lock of an open file, or say that another process has it.
+    """Lock an open file; return False if another process holds the lock.
 
     The system frees it when its holder ends, however it ends.
     """
@@ -135,7 +135,7 @@ def hold(file: IO[Any]) -> bool:
 def _hold_windows(file: IO[Any]) -> bool:
     import msvcrt
 
-    # Bytes that are locked cannot be read by others either: take one where no file has any.
+    # Locked bytes cannot be read by others either: lock one beyond the end of any file.
     place = os.lseek(file.fileno(), 0, os.SEEK_CUR)
     os.lseek(file.fileno(), FAR, os.SEEK_SET)
     try:
@@ -149,7 +149,7 @@ def _hold_windows(file: IO[Any]) -> bool:
 
 @contextmanager
 def lock(out: Path, busy: str) -> Iterator[None]:
-    """One writer at a time."""
+    """Hold a folder's lock, so that it has one writer at a time; `busy` is the error if another process holds it."""
     with (out / LOCK).open("wb") as file:
         if not hold(file):
             raise DataError(f"{out}: {busy}")

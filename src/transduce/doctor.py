@@ -155,7 +155,7 @@ def _cuda(torch: ModuleType | None) -> str:
     built_for = torch.version.cuda or torch.version.hip
     if built_for is None:
         return "not in this build of torch"
-    return built_for if torch.cuda.is_available() else f"{built_for}, but no device can be used"
+    return built_for if torch.cuda.is_available() else f"{built_for}, but no usable device"
 
 
 def _gpus(torch: ModuleType) -> list[dict[str, Any]]:

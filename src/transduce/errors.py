@@ -15,7 +15,7 @@ from difflib import get_close_matches
 
 
 class TransduceError(Exception):
-    """A mistake that its user can mend; shown as `error: …` without a traceback."""
+    """A mistake that the user can fix; shown as `error: …` without a traceback."""
 
     exit_code = 1
 
@@ -29,7 +29,7 @@ class ConfigError(TransduceError):
 
 
 class GpuError(TransduceError):
-    """A GPU has failed; what this process has there can neither be used nor freed."""
+    """A GPU has failed; this process can neither use nor free its memory there."""
 
 
 class UsageError(TransduceError):

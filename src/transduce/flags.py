@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from transduce.errors import UsageError
 from transduce.strict import FromFlag, Settings, describe, literal, nearest
 
-# Destinations of settings open with a dot, so that a field may share its name with a verb's own argument.
+# Destinations of settings start with a dot, so that a field may share its name with a verb's own argument.
 _MARK = "."
 
 
@@ -42,15 +42,15 @@ class Parser(argparse.ArgumentParser):
         return argparse.Namespace(**own), _nest(settings)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        # argparse passes over a closed pipe here; the command line answers to it.
+        # argparse ignores a closed pipe here; the command line handles it.
         (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def _refuse_unknown(self, argv: list[str]) -> None:
-        # Before argparse does: it would take an unknown flag's value for a positional argument and blame that.
-        # A lone hyphen is standard input, a digit makes it a negative number, and a space a text.
+        # Done before argparse, which would take an unknown flag's value for a positional argument and blame that.
+        # A lone hyphen is standard input, a digit makes it a negative number, a space makes it a text.
         known = self._option_string_actions
         flags = [argument.partition("=")[0] for argument in argv if re.match(r"-(?!$|\.?\d)", argument)]
         flags = [flag for flag in flags if " " not in flag]
@@ -72,7 +72,8 @@ def add_settings(
     nested = [field for field in fields(settings) if is_dataclass(getattr(settings, field.name))]
     plain = [field for field in fields(settings) if field not in nested]
     shown = {field.name for field in plain if not (hidden or field.metadata.get("hidden"))}
-    group = parser.add_argument_group(prefix or "settings", type(settings).__doc__) if shown else parser
+    title = prefix or settings.section or "settings"
+    group = parser.add_argument_group(title, type(settings).__doc__) if shown else parser
     kinds, texts = get_type_hints(type(settings)), describe(type(settings))
     for field in plain:
         key = path + field.name

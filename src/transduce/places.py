@@ -1,4 +1,4 @@
-"""Where models lie that are named and not given as a path: the user's folder, and the box that comes with transduce."""
+"""Where models given by name are found: the user's folder, and the box that comes with transduce."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ VARIABLE = "TRANSDUCE_MODELS"
 
 
 def user_folder() -> Path:
-    """Where the user keeps models: what TRANSDUCE_MODELS says, or the system's place for a program's data."""
+    """Return the user's folder of models: TRANSDUCE_MODELS, or the system's folder for application data."""
     if given := os.environ.get(VARIABLE):
         return Path(given)
     if sys.platform == "win32":
@@ -20,11 +20,11 @@ def user_folder() -> Path:
 
 
 def places_of(path: Path) -> tuple[Path, ...]:
-    """What a path may mean: what lies there; a name of nothing here is looked for among the user's and in the box."""
+    """Return the places a path may mean: itself; for a bare name not found here, also the user's folder and the box."""
     is_name = not os.path.exists(path) and path.name == str(path)
     return (path, user_folder() / path, BOX / path) if is_name else (path,)
 
 
 def names() -> list[str]:
-    """What lies in the user's folder and in the box."""
+    """Return the names in the user's folder and in the box."""
     return [path.name for folder in (user_folder(), BOX) if folder.is_dir() for path in sorted(folder.iterdir())]

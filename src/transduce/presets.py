@@ -27,7 +27,7 @@ BIG = replace(
 
 
 def modernise(config: Config) -> Config:
-    """The same sizes with what won on newstest2013 (docs/log.md): norms first, Muon, a rate that falls to zero."""
+    """Return the same sizes with what won on newstest2013 (docs/log.md): pre-norm, Muon, a rate that falls to zero."""
     training = replace(
         config.training,
         steps=42_000,
@@ -58,7 +58,7 @@ _PARSING = replace(
 _PARSING_SMALL = replace(
     _PARSING,
     model=replace(_PARSING.model, d_model=512, d_ff=2048, source_vocabulary=8_000, dropout=0.3, attention_dropout=0.1),
-    # Few parts: the sequence of a long tree is long.
+    # Few parts, because the sequence of a long tree is long.
     batch=replace(BASE.batch, source_tokens=8192, target_tokens=8192, parts=4),
     training=replace(
         BASE.training,
@@ -74,7 +74,7 @@ _PARSING_SMALL = replace(
     ),
     search=replace(_PARSING.search, word_share=0.5),
 )
-# Muon, mixed lengths, more heads, a rate that falls to zero: each brings a toy corpus sooner to no errors (docs/log).
+# Muon, mixed lengths, more heads, a rate that falls to zero: each learns a toy corpus without errors sooner (docs/log).
 _TINY = replace(
     _model(layers=2, d_model=96, d_ff=384, heads=6, vocabulary=8_000, dropout=0.0),
     batch=replace(BASE.batch, source_tokens=1024, target_tokens=1024, parts=2, similar_lengths=False),
@@ -130,16 +130,16 @@ PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
 
 
 def borrow_encoder(config: Config, known: Config) -> Config:
-    """The settings of a model that begins with another's encoder: its sizes are the other's, what it learns is new."""
+    """Return the settings of a model that starts with the encoder of `known`: the encoder's sizes are from there."""
     layers = config.model.stacks()[1]
     return replace(config, model=replace(config.model, decoder_layers=layers, **known.model.encoder_settings()))
 
 
 def tune(known: Config, *, light: bool = False) -> Config:
-    """The settings to train a model on with, from those it was trained with: for fine-tuning (`train --from`).
+    """Return settings for fine-tuning a model (`train --from`), from those it was trained with.
 
-    Nobody knows how many steps a user's text is worth. So the rate stays where it is, at a fifth of the one the model
-    was trained with; training ends when the dev set has not got better for some time, and the mean of the last
+    How many steps a user's text is worth is not known in advance. So the rate is constant, a fifth of the one the model
+    was trained with; training ends when the dev set has not improved for some time, and the mean of the last
     checkpoints does what a falling rate would have done. `light` is for a CPU, where steps on large batches take long.
     """
     peak = known.training.peak_rate or (known.model.d_model * known.training.warmup_steps) ** -0.5
@@ -162,17 +162,17 @@ def tune(known: Config, *, light: bool = False) -> Config:
 
 
 def _lighten(tuned: Config) -> Config:
-    """The same with steps and validations of seconds on a CPU, where Muon would take longer than the gradient."""
+    """Return settings whose steps and validations take seconds on a CPU, where Muon is slower than the gradient."""
     assert tuned.training.peak_rate
     training = replace(
         tuned.training,
         optimiser="adam",
         peak_rate=min(tuned.training.peak_rate, 0.0002),
         warmup_steps=20,
-        best_by="loss" if tuned.training.best_by == "bleu" else tuned.training.best_by,  # BLEU of so few is chance
+        best_by="loss" if tuned.training.best_by == "bleu" else tuned.training.best_by,  # BLEU of so few is noise
         bleu_sentences=min(tuned.training.bleu_sentences, 100),
     )
-    # In one part: a sentence may be as long as the batch.
+    # One part, so that a sentence may be as long as the batch.
     return replace(tuned, batch=replace(tuned.batch, source_tokens=512, target_tokens=512, parts=1), training=training)
 
 

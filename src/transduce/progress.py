@@ -1,4 +1,4 @@
-"""Shows how long work goes on: a live bar in a terminal, a plain line now and then in a log."""
+"""Shows how work progresses: a live bar in a terminal, a plain line now and then in a log."""
 
 import sys
 import time
@@ -10,10 +10,10 @@ LOG_SECONDS = 10.0
 
 
 class Task(Protocol):
-    """Something that takes a while."""
+    """A task whose progress is shown."""
 
     def update(self, done: float, count: int) -> None:
-        """Say how far it is, in the units of its total, and how many things are done."""
+        """Report how far it is, in the units of its total, and how many things are done."""
         ...
 
 
@@ -63,7 +63,7 @@ class _Log:
         self.begin = self.last = time.monotonic()
 
     def update(self, done: float, count: int) -> None:
-        """Print a line if the last one is some time ago."""
+        """Print a line if LOG_SECONDS have passed since the last one."""
         now = time.monotonic()
         if now - self.last < LOG_SECONDS:
             return
@@ -81,7 +81,7 @@ def _describe(count: int, things: str, begin: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as a person says it: 42 s, 3:07, 1:02:45."""
+    """Return a duration as people write it: 42 s, 3:07, 1:02:45."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

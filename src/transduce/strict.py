@@ -147,7 +147,7 @@ def literal(value: object) -> str:
         case FromFlag() if value.isprintable():
             return str(value)
         case str() | Path():
-            # JSON's escapes are TOML's, but for DEL, which JSON leaves as it is.
+            # JSON escapes as TOML does, except DEL, which JSON leaves as it is.
             return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
         case list() | tuple():
             return f"[{', '.join(literal(item) for item in value)}]"
@@ -232,7 +232,7 @@ def _fit(value: object, kind: Any) -> Any:
     choices = get_args(kind)
     text = isinstance(value, FromFlag)
     if get_origin(kind) in (Union, UnionType):
-        # ["off"] is how a flag that takes a list says it.
+        # A flag that takes a list gives ["off"].
         if NoneType in choices and value in (None, "off", ["off"]):
             return None
         for choice in choices:
@@ -276,7 +276,7 @@ def _wanted(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(literal(choice) for choice in get_args(kind))
     if get_origin(kind) is tuple:
-        return f"{_wanted(get_args(kind)[0])} or a list of such"
+        return f"{_wanted(get_args(kind)[0])} or a list of them"
     return {
         bool: "true or false",
         int: "a whole number",

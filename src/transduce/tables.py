@@ -1,18 +1,18 @@
-"""Tables as a person reads them: with rich in a terminal, as aligned text elsewhere."""
+"""Print tables: with rich in a terminal, as aligned text elsewhere."""
 
 import sys
 from collections.abc import Iterator, Sequence
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns, the first and the last flush left."""
+    """Print columns: the first and the last flush left, the others flush right."""
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, collapse_padding=True)
         *widths, _ = _widths([header, *rows])
-        # Only the last column gives way in a narrow terminal.
+        # In a narrow terminal only the last column is cut short.
         for column, (name, width) in enumerate(zip(header, widths)):
             table.add_column(name, justify="right" if column else "left", min_width=width, no_wrap=True)
         table.add_column(header[-1], no_wrap=True)

@@ -1,4 +1,4 @@
-"""Minute models of ours, of every kind that is exported: random weights that say something, subwords learned here."""
+"""Tiny models of ours, of every kind that is exported: random weights with varied output, subwords learned here."""
 
 from functools import cache
 from pathlib import Path
@@ -30,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @cache
 def learn_subwords(side: str) -> Subwords:
-    """Subwords of one language of the built-in numbers, or of both."""
+    """Learn subwords of one language of the built-in numbers, or of both."""
     pairs = texts("train", 400)
     lines = pairs["source"] + pairs["target"] if side == "both" else pairs[side]
     return Subwords(learn(lines, SubwordsConfig(size={"both": 340, "source": 320, "target": 330}[side], coverage=1.0)))
@@ -63,9 +63,9 @@ def save_kind(folder: Path, kind: str = "the paper's", about: dict[str, Any] | N
 
 
 def _fix_states(model: Transformer) -> None:
-    """Let the first number of what leaves the decoder be 1, which weighs for the end and against what is never said.
+    """Fix the decoder's first output number at 1, to weigh for the end and against tokens never generated.
 
-    Where their search takes no share of the probability away from padding and begin, ours and theirs agree.
+    If their search takes no probability away from padding and begin, ours and theirs agree.
     """
     norm: Any = model.decoder_norm
     if model.config.norm == "post":

@@ -18,7 +18,7 @@ SIZES = {"source": 130, "target": 120}
 
 
 class Saved(NamedTuple):
-    """A model of theirs and the folder it was saved to."""
+    """One of their models and the folder it was saved to."""
 
     folder: Path
     model: Any
@@ -26,14 +26,14 @@ class Saved(NamedTuple):
 
 
 def texts(split: numbers.Split, count: int) -> dict[str, list[str]]:
-    """Sentences of the built-in corpus, English and German."""
+    """Return sentences of the built-in corpus, English and German."""
     english, german = zip(*numbers.corpus(split, count))
     return {"source": list(english), "target": list(german)}
 
 
 @cache
 def learn_pieces(side: str, kind: str) -> bytes:
-    """A SentencePiece model as OPUS-MT learns it: of one side alone, with SentencePiece's own normalisation."""
+    """Learn a SentencePiece model as OPUS-MT does: from one side alone, with SentencePiece's own normalisation."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts("train", 600)[side]),
@@ -47,7 +47,7 @@ def learn_pieces(side: str, kind: str) -> bytes:
 
 
 def list_pieces(*models: bytes) -> list[str]:
-    """The pieces of models, each once, in an order that is none of theirs."""
+    """Return the pieces of models, each once, in a new order."""
     found: dict[str, None] = {}
     for model in models:
         inner = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -90,7 +90,7 @@ def save_marian(folder: Path, *, kind: str = "unigram", separate: bool = False, 
 
 
 def make_model(size: int, separate: bool, **changes: Any) -> Any:
-    """Random weights that say something: large, norms and biases too."""
+    """Make a model with random weights, norms and biases, large enough to vary its output."""
     sizes: dict[str, Any] = {
         **{"d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48},
         **{"encoder_attention_heads": 4, "decoder_attention_heads": 4, "activation_function": "swish"},

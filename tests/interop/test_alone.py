@@ -1,4 +1,4 @@
-"""The `translate.py` of an export as a command: what it reads, writes and says."""
+"""The `translate.py` of an export as a command: what it reads, writes and reports."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def run(folder: Path, text: bytes, *flags: str) -> tuple[list[str], str, int]:
-    """Run it where the locale is not UTF-8: its lines, what it says beside them, its exit code."""
+    """Run it where the locale is not UTF-8; return its lines, its messages and its exit code."""
     environment = {**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, str(folder / "translate.py"), "--beam", "1", *flags]
     done = subprocess.run(command, input=text, capture_output=True, env=environment)
@@ -50,7 +50,7 @@ def test_what_is_not_utf8_ends_it_behind_the_lines_before(folder: Path):
     text = "".join(f"{line}\n" for line in lines).encode()
     found, said, code = run(folder, text + b"zw\xf6lf\n" + text)
     assert found == Alone(folder).translate(lines, beam=1)
-    assert f"error: line {WINDOW + 2}: not UTF-8 (byte 0xF6 at place 3); convert the text with: iconv" in said
+    assert f"error: line {WINDOW + 2}: not UTF-8 (byte 0xF6 at position 3); convert the text with: iconv" in said
     assert "Traceback" not in said
     assert code == 1
 
@@ -62,7 +62,7 @@ def test_a_line_that_is_too_long_is_said_and_translated(folder: Path):
     assert (found, code) == (alone.translate([LINES[1], long], beam=1), 0)
     tokens = len(alone.tokens(long))
     assert said.strip() == (
-        f"note: line 2: has {tokens} tokens, and more than {LONGEST} are translated badly; split it into sentences"
+        f"note: line 2: has {tokens} tokens, and lines of more than {LONGEST} translate badly; split it into sentences"
     )
 
 
@@ -71,11 +71,11 @@ def test_wrong_flags_are_refused(folder: Path):
         [sys.executable, str(folder / "translate.py"), "--threads", "0"], capture_output=True, encoding="utf-8"
     )
     assert done.returncode == 2
-    assert "--threads is 0; 1 or more are wanted" in done.stderr
+    assert "--threads is 0; give 1 or more" in done.stderr
 
 
 def test_threads_are_those_asked_for(folder: Path):
-    """In a process of its own, for torch's threads are the whole process's."""
+    """In a process of its own, because torch's threads belong to the whole process."""
     code = (
         "import sys, runpy, torch\n"
         "module = runpy.run_path(sys.argv[1] + '/translate.py')\n"

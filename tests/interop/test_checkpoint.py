@@ -1,4 +1,4 @@
-"""Checkpoints of torch are read as torch reads them, and nothing that stands in them is run."""
+"""Checkpoints of torch are read as torch reads them, and nothing in them is run."""
 
 import argparse
 import os
@@ -30,7 +30,7 @@ DTYPES = [
 
 
 def equal(found: Any, expected: Any) -> bool:
-    """The same containers, and tensors of the same kind and numbers."""
+    """Whether two values are the same containers with tensors of the same kind and numbers."""
     if isinstance(expected, Tensor):
         return isinstance(found, Tensor) and found.dtype == expected.dtype and torch.equal(found, expected)
     if isinstance(expected, dict):
@@ -76,7 +76,7 @@ def test_settings_can_be_looked_at(tmp_path: Path):
 
 
 class _Runs:
-    """What pickles of attackers are made of."""
+    """An attacker's object, whose unpickling makes a folder."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -96,16 +96,16 @@ def test_nothing_is_run(tmp_path: Path, zipped: bool):
 
 
 def attempt(path: Path) -> bool:
-    """Read a file that is wrong in some way: nothing is made of it, or one error names it."""
+    """Read a damaged file; return whether it was read as plain data or refused with an error that names it."""
     try:
         found = read_checkpoint(path)
     except DataError as error:
-        return str(error).startswith(f"{path}: not a readable checkpoint of torch")
+        return str(error).startswith(f"{path}: not a readable torch checkpoint")
     return isinstance(found, StandIn | dict)
 
 
 def write_pickle(path: Path, program: bytes) -> None:
-    """A checkpoint whose pickle is given byte by byte."""
+    """Write a checkpoint whose pickle is given byte by byte."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x/data.pkl", program)
 
@@ -139,5 +139,5 @@ def test_damaged_files_are_one_error(tmp_path: Path, cut: int, noise: bytes, zip
 
 def test_a_pickle_alone_is_refused(tmp_path: Path):
     (tmp_path / "x.pt").write_bytes(pickle.dumps({"a": 1}))
-    with pytest.raises(DataError, match="neither a zip file nor a pickle of torch"):
+    with pytest.raises(DataError, match="neither a zip file nor a torch pickle"):
         read_checkpoint(tmp_path / "x.pt")

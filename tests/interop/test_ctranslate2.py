@@ -33,7 +33,7 @@ PAIRS = list(zip(*texts("dev", 10).values()))
 
 
 def their_scores(folder: Path, translator: Translator, pairs: list[tuple[str, str]]) -> list[float]:
-    """The log-probabilities of pairs, by CTranslate2 in float32, of tokens as our subwords split them."""
+    """Return the log-probabilities of pairs by CTranslate2 in float32, for tokens as our subwords split them."""
     sides = [
         [translator.subwords[side].pieces(translator.subwords[side].encode(pair[place])) for pair in pairs]
         for place, side in enumerate(("source", "target"))
@@ -45,7 +45,7 @@ def their_scores(folder: Path, translator: Translator, pairs: list[tuple[str, st
 
 
 def assert_same(folder: Path, out: Path, pairs: list[tuple[str, str]] = PAIRS, **places: Any) -> Translator:
-    """Import a folder of CTranslate2, and compare what both think of pairs."""
+    """Import a folder of CTranslate2, and compare both models' scores of pairs."""
     import_model(Order(folder, out, **places))
     translator = Translator.load(out, engine="torch")
     found = [float(part.sum()) for part in translator.score(pairs)]
@@ -58,7 +58,7 @@ def assert_same(folder: Path, out: Path, pairs: list[tuple[str, str]] = PAIRS, *
 def test_what_it_makes_of_opennmt(tmp_path: Path, quantization: str | None):
     shared = FIXTURES / "opennmt-shared"
     whole = torch.load(shared / "model.pt", weights_only=False)
-    # The fixture has a few rows of the positions only, and these are read here.
+    # The fixture has only a few rows of the position table: we import it so, and give the converter the whole table.
     import_model(Order(shared / "model.pt", tmp_path / "ours", pieces=(shared / "joint.model",)))
     positions = torch.arange(128)[:, None] / 10_000 ** (torch.arange(0, 16, 2) / 16)
     table = torch.stack((positions.sin(), positions.cos()), -1).flatten(1)[:, None]
@@ -72,7 +72,7 @@ def test_what_it_makes_of_opennmt(tmp_path: Path, quantization: str | None):
     back, ours = load_model(tmp_path / "back").config.model, load_model(tmp_path / "ours").config.model
     for setting in ("vocabulary", "layers", "decoder_layers", "d_model", "d_ff", "heads", "norm", "tie"):
         assert getattr(back, setting) == getattr(ours, setting), setting
-    # In bfloat16 the sinusoids are so far from themselves that they are kept as they were found.
+    # Sinusoids rounded to bfloat16 are no longer recognised, so they are kept as learned positions.
     assert back.positions == ("learned" if quantization == "bfloat16" else "sinusoidal")
     assert back.norm_epsilon == 1e-5  # that is what CTranslate2 computes with
 
@@ -89,12 +89,12 @@ def test_what_it_makes_of_huggingface(tmp_path: Path, changes: dict[str, Any]):
 
 
 def test_a_vocabulary_of_the_wrong_side_is_refused(tmp_path: Path):
-    """Of models with two vocabularies CTranslate2's converter writes the source's for both."""
+    """For models with two vocabularies, CTranslate2's converter writes the source's for both."""
     saved = save_marian(tmp_path, separate=True)
     converter = ctranslate2.converters.TransformersConverter(str(saved.folder), copy_files=["source.spm", "target.spm"])
     converter.convert(str(tmp_path / "converted"))
     assert (tmp_path / "converted" / "shared_vocabulary.json").exists()
-    with pytest.raises(DataError, match=r"target\.spm: \d+ of its \d+ pieces are among \d+ tokens of the target"):
+    with pytest.raises(DataError, match=r"target\.spm: \d+ of its \d+ pieces are among the \d+ target tokens"):
         import_model(Order(tmp_path / "converted", tmp_path / "ours"))
 
 
@@ -152,15 +152,15 @@ def test_packages_of_argos(tmp_path: Path, form: str, capsys: pytest.CaptureFixt
 def test_damaged_models_are_refused(data: st.DataObject):
     whole = (OLD / "model.bin").read_bytes()
     cut = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(DataError, match=r"x: (not a readable model of CTranslate2|has version)"):
+    with pytest.raises(DataError, match=r"x: (not a readable CTranslate2 model|has version)"):
         read_binary(whole[:cut], "x")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: struct.pack("<I", 9) + data[4:], "has version 9 of the format; 4 to 6 are known"),
-        (lambda data: data.replace(b"TransformerSpec", b"WhisperSpecSpec"), "is a WhisperSpecSpec, and no Transformer"),
+        (lambda data: struct.pack("<I", 9) + data[4:], "has version 9 of the format; 4 to 6 are supported"),
+        (lambda data: data.replace(b"TransformerSpec", b"WhisperSpecSpec"), "is a WhisperSpecSpec, not a Transformer"),
         (lambda data: data.replace(b"\x09\x00pre_norm", b"\x09\x00pre_form"), "no place for: pre_form"),
     ],
 )
@@ -178,11 +178,11 @@ def test_other_models_are_refused_by_name(tmp_path: Path, change: Any, message: 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"add_source_bos": True}, "gives sources a beginning, and ours have none"),
-        ({"decoder_start_token": None}, "wants each translation's first token from its user"),
+        ({"add_source_bos": True}, "adds a begin token to sources, which our model does not support"),
+        ({"decoder_start_token": None}, "takes each translation's first token from the user"),
         ({"decoder_start_token": "<go>"}, "its vocabulary has no <go>, with which translations begin"),
-        ({"unk_token": "<?>"}, "its vocabulary of the source has no <\\?> or no </s>"),
-        ({"quantization_type": "AWQ_GEMM"}, "quantization_type is AWQ_GEMM, which is not known"),
+        ({"unk_token": "<?>"}, "its source vocabulary lacks <\\?> or </s>"),
+        ({"quantization_type": "AWQ_GEMM"}, "quantization_type is AWQ_GEMM, which is not supported"),
     ],
     ids=str,
 )
@@ -200,7 +200,7 @@ def test_heads_that_are_turned_in_part_are_refused(tmp_path: Path):
     loaded = save_kind(tmp_path / "ours", "rotary, SwiGLU")  # whose values are wider than its keys
     (tmp_path / "x").mkdir()
     to_ctranslate2.write(loaded, tmp_path / "x", "float32")
-    with pytest.raises(DataError, match="rotary_dim is 8, and only 10 is known"):
+    with pytest.raises(DataError, match="rotary_dim is 8, but only 10 is supported"):
         read_ctranslate2(tmp_path / "x")
 
 
@@ -213,7 +213,7 @@ def test_files_that_are_missing_are_named(tmp_path: Path):
     with pytest.raises(DataError, match=r"has no source_vocabulary\.json and no shared one"):
         read_ctranslate2(tmp_path / "x", (OLD / "source.spm", OLD / "target.spm"))
     (tmp_path / "x" / "model.bin").unlink()
-    with pytest.raises(DataError, match=r"has no model\.bin; it is no model of CTranslate2"):
+    with pytest.raises(DataError, match=r"has no model\.bin; it is not a CTranslate2 model"):
         read_ctranslate2(tmp_path / "x")
     (tmp_path / "x.argosmodel").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"x\.argosmodel: not a readable package"):
@@ -224,5 +224,5 @@ def test_files_that_are_missing_are_named(tmp_path: Path):
         import_model(Order(tmp_path / "y.argosmodel", tmp_path / "ours"))
     shutil.copytree(OLD, tmp_path / "z")
     (tmp_path / "z" / "config.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(DataError, match=r"config\.json: holds a list, where a dict is wanted"):
+    with pytest.raises(DataError, match=r"config\.json: contains a list, where a dict is wanted"):
         read_ctranslate2(tmp_path / "z")

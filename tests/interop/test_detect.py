@@ -1,4 +1,4 @@
-"""What SOURCE of an import is: a model of another toolkit, one of ours, or a path beside the one that is meant."""
+"""What SOURCE of an import is: a model of another toolkit, one of ours, or a path near the one that is meant."""
 
 import io
 import json
@@ -22,7 +22,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def refusal(source: Path, kind: str | None = None) -> str:
-    """What the command says of a source that it refuses."""
+    """Return the message for a source that the command refuses."""
     with pytest.raises(DataError) as caught:
         import_model(Order(source, source.parent / "never", kind))  # pyright: ignore[reportArgumentType]
     assert not (source.parent / "never").exists()
@@ -38,8 +38,8 @@ def test_a_model_of_ours_needs_no_import(tmp_path: Path):
         ("run/model/config.json", "run/model"),
         ("run/model/README.md", "run/model"),
     ):
-        assert f"{tmp_path / named}: is a model of transduce already" in refusal(tmp_path / source)
-    assert f"{tmp_path / 'run'}: is a model of transduce already" in refusal(tmp_path)
+        assert f"{tmp_path / named}: is already a transduce model and needs no import" in refusal(tmp_path / source)
+    assert f"{tmp_path / 'run'}: is already a transduce model and needs no import" in refusal(tmp_path)
     # Another toolkit's model may lie beside a run of ours.
     shutil.copytree(FIXTURES / "marian-post", tmp_path / "run", dirs_exist_ok=True)
     assert detect(tmp_path / "run" / "model.npz") == "marian"
@@ -50,15 +50,18 @@ def test_an_export_that_does_not_come_back_is_named(tmp_path: Path):
     export_model(ExportOrder(model=tmp_path / "ours", out=tmp_path / "there", kind="program", sentences=0))
     for source in ("there", "there/encoder.pt2"):
         said = refusal(tmp_path / source)
-        assert f"{tmp_path / 'there'}: is an export of transduce (--to program), and such cannot be imported" in said
-        assert "use the model that it was made from, or import its export to ctranslate2, argos or huggingface" in said
+        assert f"{tmp_path / 'there'}: is an export of transduce (--to program), which cannot be imported" in said
+        assert (
+            "use the model it was made from, or import an export of that model to ctranslate2, argos or huggingface"
+            in said
+        )
 
 
 def test_a_file_of_a_model_names_its_folder(tmp_path: Path):
     folder = save_marian(tmp_path).folder
     for name in ("model.safetensors", "config.json", "source.spm"):
-        assert refusal(folder / name).endswith(f"{name}: is one file of a model; name {folder}")
-    assert f"is a file, and a model of huggingface is a folder; name {folder}" in refusal(
+        assert refusal(folder / name).endswith(f"{name}: is only one file of a model; name {folder}")
+    assert f"is a file, but a huggingface model is a folder; name {folder}" in refusal(
         folder / "config.json", "huggingface"
     )
     package = tmp_path / "translate-en_de"
@@ -72,23 +75,23 @@ def test_a_file_of_a_model_names_its_folder(tmp_path: Path):
 def test_a_folder_names_the_models_in_it(tmp_path: Path):
     saved = save_marian(tmp_path / "parent")
     shutil.rmtree(saved.folder.parent / "raw")
-    assert refusal(tmp_path / "parent") == f"{tmp_path / 'parent'}: is no model itself; name {saved.folder}"
+    assert refusal(tmp_path / "parent") == f"{tmp_path / 'parent'}: is not itself a model; name {saved.folder}"
     for name, file in (("fairseq-post", "checkpoint.pt"), ("joeynmt-post", "best.ckpt"), ("marian-pre", "model.npz")):
         folder = Path(shutil.copytree(FIXTURES / name, tmp_path / name))
-        assert refusal(folder).endswith(f"is no model itself; name {folder / file}")
+        assert refusal(folder).endswith(f"is not itself a model; name {folder / file}")
         kind = name.partition("-")[0]
         said = refusal(folder, kind)
-        assert f"{folder}: is a folder, and a model of {kind} is a file such as " in said
+        assert f"{folder}: is a folder, but a {kind} model is a file such as " in said
         assert said.endswith(f"; name {folder / file}")
     (tmp_path / "fairseq-post" / "checkpoint_best.pt").touch()
     first, second = (tmp_path / "fairseq-post" / name for name in ("checkpoint_best.pt", "checkpoint.pt"))
     assert refusal(tmp_path / "fairseq-post").endswith(f"; name {first} or {second}")
-    assert refusal(tmp_path / "fairseq-post", "marian").endswith("it has none that ends in .npz")
+    assert refusal(tmp_path / "fairseq-post", "marian").endswith("no file in it ends in .npz")
     for number in range(9):
         (tmp_path / "fairseq-post" / f"checkpoint{number}.pt").touch()
     assert refusal(tmp_path / "fairseq-post").endswith(" or one of 6 more")
     (tmp_path / "nothing").mkdir()
-    assert "not a model of a kind that is known; say which with --kind" in refusal(tmp_path / "nothing")
+    assert "not a model of a known kind; if it is one, name its kind with --kind" in refusal(tmp_path / "nothing")
 
 
 def test_the_source_is_looked_at_before_the_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -102,7 +105,7 @@ def test_other_languages_than_the_models_are_taken_and_said(tmp_path: Path, caps
     for out, languages, notes in (("one", ("en", "fr"), 1), ("two", ("en", "de"), 0)):
         assert main(["import", folder, "--out", str(tmp_path / out), "--languages", *languages]) == 0
         said = capsys.readouterr()
-        note = f"note: {folder} says --languages en de; yours are taken instead\n"
+        note = f"note: {folder} says --languages en de; using yours instead\n"
         assert said.err.count(note) == notes == said.err.count("note: ")
         assert f", {languages[0]} → {languages[1]}" in said.out
         assert load_model(tmp_path / out).about["languages"] == list(languages)
@@ -120,7 +123,7 @@ def test_the_card_calls_a_model_as_commands_find_it(tmp_path: Path, monkeypatch:
 
 
 def learn_stranger(side: str) -> bytes:
-    """A SentencePiece model of other text in the same letters."""
+    """Learn a SentencePiece model of other text in the same letters."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(line[::-1] for line in texts("train", 600)[side]),
@@ -133,7 +136,7 @@ def learn_stranger(side: str) -> bytes:
 
 
 def test_pieces_of_another_model_are_refused_by_side(tmp_path: Path):
-    """In a vocabulary of both sides the right model of one must not hide that the other's is a stranger."""
+    """In a vocabulary of both sides, the right model of one must not hide that the other's is foreign."""
     saved = save_marian(tmp_path)
     for side in ("source", "target"):
         folder = Path(shutil.copytree(saved.folder, tmp_path / side))
@@ -141,4 +144,4 @@ def test_pieces_of_another_model_are_refused_by_side(tmp_path: Path):
         known = len(json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
         said = refusal(folder)
         assert said.startswith(f"{folder / side}.spm: ")
-        assert f"are among {known:,} tokens of the {side}, where 60% are wanted; it belongs to another model" in said
+        assert f"are among the {known:,} {side} tokens, and 60% should be; it belongs to another model" in said

@@ -1,4 +1,4 @@
-"""Exported models: the libraries they are written for compute and say what ours do."""
+"""Exported models: the libraries they are written for compute and translate as ours do."""
 
 import errno
 import json
@@ -54,7 +54,7 @@ def encode(loaded: Loaded, side: str) -> list[list[int]]:
 
 @torch.no_grad()
 def our_logits(loaded: Loaded) -> list[torch.Tensor]:
-    """For each pair the logits of the target's tokens."""
+    """Return the logits of the target's tokens for each pair."""
     sources, targets = encode(loaded, "source"), encode(loaded, "target")
     rows: list[torch.Tensor] = []
     for some in (sources, [[BEGIN, *target[:-1]] for target in targets]):
@@ -240,10 +240,10 @@ def test_an_export_says_why_it_was_not_checked_with_the_dev_set(
         [
             (
                 {"folder": str(data), "fingerprint": "older"},
-                f"{data} was prepared anew since the model was trained on it",
+                f"{data} has been prepared again since the model was trained on it",
             ),
-            ({"folder": str(data / "no"), "fingerprint": fingerprint}, f"{data / 'no'}, is not there"),
-            ({}, "the model does not know what it was trained on"),
+            ({"folder": str(data / "no"), "fingerprint": fingerprint}, f"{data / 'no'}, is missing"),
+            ({}, "the model does not record what it was trained on"),
         ]
     ):
         model, out = tmp_path / f"ours-{number}", tmp_path / f"small-{number}"
@@ -254,7 +254,7 @@ def test_an_export_says_why_it_was_not_checked_with_the_dev_set(
         said = capsys.readouterr().out
         assert "5 sentences (lines of random subwords)" in said
         (line,) = [line for line in said.splitlines() if why in line]
-        assert line.endswith("so they are made up; --check FILE --reference FILE takes sentences of yours")
+        assert line.endswith("so they are made up; --check FILE --reference FILE uses your own sentences")
 
 
 def test_an_export_that_says_something_else_is_not_kept(
@@ -272,8 +272,8 @@ def test_an_export_that_says_something_else_is_not_kept(
     command = ["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--check", str(lines)]
     assert main(command) == 1
     said = capsys.readouterr().err
-    many = "greedily 2 of 12 translations are others, and at most 0 may be"
-    assert f"ours-ctranslate2: does not say what the model says, and was not written: {many}; " in said
+    many = "greedily, 2 of 12 translations differ, and at most 0 may"
+    assert f"ours-ctranslate2: was not written, as its output differs from the model's: {many}; " in said
     assert "; please report it, or keep it unchecked with --sentences 0\n" in said
     assert f"source: {LINES['source'][0]}" in said
     assert "theirs: zwei drei vier" in said
@@ -306,7 +306,7 @@ def test_a_wrong_weight_shows_in_the_probabilities(
     monkeypatch.setattr(to_ctranslate2, "take_apart", wrong)
     assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "10"]) == 1
     said = capsys.readouterr().err
-    assert re.search(r"probabilities are up to 0\.\d+ nats a token apart, and at most 0\.003 may be", said)
+    assert re.search(r"probabilities differ by up to 0\.\d+ nats a token, and 0\.003 is allowed", said)
     assert ("though all greedy translations are the same" in said) == ("greedily: 10 of 10 the same" in said)
     monkeypatch.setattr(to_ctranslate2, "take_apart", right)
     assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", "--sentences", "10"]) == 0
@@ -375,7 +375,7 @@ def test_a_model_of_our_own_alone(
 def test_a_package_for_argos_translate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     save_kind(tmp_path / "ours", "separate vocabularies")
     assert main(["export", str(tmp_path / "ours"), "--to", "argos"]) == 2
-    assert "does not say its languages" in capsys.readouterr().err
+    assert "does not record its languages" in capsys.readouterr().err
     assert (
         main(["export", str(tmp_path / "ours"), "--to", "argos", "--languages", "en", "de", "--sentences", "20"]) == 0
     )
@@ -403,7 +403,7 @@ def test_a_package_for_argos_translate(tmp_path: Path, capsys: pytest.CaptureFix
             'norm = "post" with model.positions = "learned".*use --to ctranslate2 or',
         ),
         ("rotary, SwiGLU", "huggingface", 'model.activation = "swiglu"'),
-        ("another epsilon", "huggingface", "model.norm_epsilon = 0.01, and its norms have 1e-05"),
+        ("another epsilon", "huggingface", "model.norm_epsilon = 0.01, but the norms of transformers have 1e-05"),
         ("wide heads", "huggingface", "heads of 20 numbers"),
     ],
 )
@@ -416,13 +416,13 @@ def test_what_a_runtime_cannot_compute_is_refused(tmp_path: Path, kind: str, tar
 
 @pytest.mark.parametrize(("kind", "name"), [("ctranslate2", "m"), ("argos", "m.argosmodel"), ("transduce", "m")])
 def test_a_full_disk_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, name: str):
-    """Which the system does not do; nothing is left there."""
+    """The system does not name it; nothing is left there."""
     model, out = tmp_path / "model", tmp_path / "new" / name
     save_kind(model, about={"languages": ["en", "de"]})
     full = OSError(errno.ENOSPC, "No space left on device")
     with patch("os.fsync", side_effect=full):
         assert main(["export", str(model), "--to", kind, "--out", str(out), "--sentences", "0"]) == 1
-    wanted = f"error: {out}: cannot be written (No space left on device); make room there\n"
+    wanted = f"error: {out}: cannot be written (No space left on device); free disk space there\n"
     assert capsys.readouterr().err.endswith(wanted)
     assert list(out.parent.iterdir()) == []
 
@@ -436,15 +436,15 @@ def test_wrong_orders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["export", str(tmp_path / "nowhere"), "--to", "ctranslate2", "--out", ours]) == 1
     assert "nowhere: does not exist" in capsys.readouterr().err
     assert main(["export", ours, "--to", "ctranslate2", "--out", ours]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["export", ours, "--to", "argos", "--languages", "en", "de", "--out", str(tmp_path / "empty")]) == 1
-    assert "empty: is a folder, and a package is one file" in capsys.readouterr().err
+    assert "empty: is a folder, but a package is one file" in capsys.readouterr().err
     (tmp_path / "one").write_text("one\n")
     (tmp_path / "two").write_text("one\ntwo\n")
     files = ["--check", str(tmp_path / "one"), "--reference", str(tmp_path / "two")]
     assert main(["export", ours, "--to", "ctranslate2", *files]) == 1
-    assert "two: has 2 lines, and" in capsys.readouterr().err
+    assert "two: has 2 lines, but" in capsys.readouterr().err
     assert main(["export", ours, "--to", "ctranslate2", "--reference", str(tmp_path / "two")]) == 2
     (tmp_path / "one").write_text("…\n")
     assert main(["export", ours, "--to", "ctranslate2", *files[:2]]) == 1

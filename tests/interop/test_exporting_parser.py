@@ -1,4 +1,4 @@
-"""Parsers alone and in int8: their trees are those of the model they were made of, or judged by the right ones."""
+"""Parsers alone and in int8: their trees are those of the original model, or are judged by reference trees."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ TRAINING = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A treebank of our own, and a parser that has learned a little of it."""
+    """A treebank of our own, and a parser trained a little on it."""
     folder = tmp_path_factory.mktemp("parser")
     for name, count, seed in (("bank", 200, 1), ("dev", 30, 2)):
         (folder / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in make_trees(count, seed)))
@@ -56,7 +56,7 @@ def test_in_float32_it_finds_the_same_trees(folder: Path, tmp_path: Path, capsys
 
 
 def test_in_int8_it_is_judged_by_right_trees(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Those of the dev set, or of a file; where there are none, the two are compared and nothing is judged."""
+    """Those of the dev set or of a file; without any, the two are compared and nothing is judged."""
     for number, flags in enumerate(([], ["--check", str(folder / "bank.mrg"), "--sentences", "40"])):
         out = tmp_path / str(number)
         command = ["export", str(folder / "run"), "--to", "transduce", "--precision", "int8", "--out", str(out)]
@@ -77,8 +77,10 @@ def test_in_int8_it_is_judged_by_right_trees(folder: Path, tmp_path: Path, capsy
         (folder / "elsewhere").rename(folder / "data")
     shown = capsys.readouterr().out
     assert "5 sentences (lines of random subwords)" in shown
-    assert f"{folder / 'data'}, is not there, so they are made up; --check TREES takes trees of yours" in shown
-    assert re.search(r"F1 against ours: [\d.]+ \(shown, not judged; --check TREES judges it by text of yours\)", shown)
+    assert f"{folder / 'data'}, is missing, so they are made up; --check TREES uses your own trees" in shown
+    assert re.search(
+        r"F1 against ours: [\d.]+ \(for information only; to judge it by your own text: --check TREES\)", shown
+    )
 
 
 def test_one_that_finds_other_trees_is_not_kept(
@@ -96,7 +98,8 @@ def test_one_that_finds_other_trees_is_not_kept(
     out = tmp_path / "alone"
     assert main(["export", str(folder / "run"), "--to", "transduce", "--out", str(out)]) == 1
     shown = capsys.readouterr().err
-    assert "was not written: greedily 1 of 30 trees are others, and at most 0 may be; please report it" in shown
+    why = "greedily, 1 of 30 trees differ, and at most 0 may"
+    assert f"was not written, as its output differs from the model's: {why}; please report it" in shown
     assert "greedily: 29 of 30 the same" in shown
     assert not out.exists()
 
@@ -104,7 +107,7 @@ def test_one_that_finds_other_trees_is_not_kept(
 def test_other_runtimes_have_no_search_for_trees(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     for kind in ("ctranslate2", "onnx", "huggingface"):
         assert main(["export", str(folder / "run"), "--to", kind, "--out", str(tmp_path / kind)]) == 2
-        assert "is a parser, and its trees are found by a search that no other runtime has; use --to transduce" in (
+        assert "is a parser, and no other runtime has the search that finds its trees; use --to transduce" in (
             capsys.readouterr().err
         )
     assert not list(tmp_path.iterdir())

@@ -50,19 +50,19 @@ def _plain(piece: str) -> str:
 
 
 def number_pieces(subwords: Subwords) -> dict[str, int]:
-    """Our numbers by their tokens' texts."""
+    """Return our token numbers by the texts of the pieces."""
     return {_plain(piece): number for number, piece in enumerate(subwords.pieces(range(len(subwords))))}
 
 
 def target_names(saved: Saved) -> dict[int, str]:
-    """The texts of their tokens in the target."""
+    """Return the texts of their tokens in the target."""
     tokenizer = saved.tokenizer
     vocabulary = tokenizer.target_encoder if tokenizer.separate_vocabs else tokenizer.encoder
     return {number: token for token, number in vocabulary.items()}
 
 
 def their_tokens(saved: Saved, subwords: Subwords, line: str, side: str = "source") -> list[int]:
-    """Their tokenizer's tokens, in our numbers: by their texts, for the numbers are others."""
+    """Return their tokenizer's tokens in our numbers, matched by their texts."""
     ids = saved.tokenizer(line)["input_ids"] if side == "source" else saved.tokenizer(text_target=line)["input_ids"]
     names = {number: token for token, number in saved.tokenizer.encoder.items()}
     names = names if side == "source" else target_names(saved)
@@ -152,7 +152,7 @@ def test_what_has_no_subword_is_copied_from_the_source(pair: tuple[Saved, Path])
         whole = "".join(source.processor.encode(line, out_type=str)).replace(SPACE, " ").strip()
         assert source.decode(tokens, unknown).strip() == whole  # nothing of it is lost
     assert lost
-    # Said because it must be said; here by these words, and by most models where the source has one.
+    # A prefix forces the unknown token here; most models produce it where the source has one.
     request = Request("two 😀 euros", prefix="zwei 😀")
     copied, plain = (
         translator.translate(request, copy_unknown=copy, beam=2, max_tokens=12, n_best=2).sentences[0].alternatives
@@ -205,12 +205,12 @@ def test_a_tag_is_given_to_every_sentence(tmp_path: Path):
     [
         ("config.json", {"model_type": "bart"}, "model_type is 'bart'; only marian"),
         ("config.json", {"normalize_before": True}, "normalize_before is set"),
-        ("config.json", {"activation_function": "gelu_new"}, "the activation 'gelu_new' is not known"),
+        ("config.json", {"activation_function": "gelu_new"}, "the activation 'gelu_new' is not supported"),
         ("config.json", {"decoder_attention_heads": 2}, "our model has one for both"),
         ("config.json", {"eos_token_id": 5}, "ends sentences with 5"),
         ("config.json", {"decoder_layers": 2}, "no place for: model.decoder.layers.2"),
         ("config.json", {"decoder_layers": 4}, "model.decoder.layers.3.self_attn.q_proj.weight is missing"),
-        ("vocab.json", {"one more": 4}, "its numbers are not 0 to"),
+        ("vocab.json", {"one more": 4}, "its token numbers are not 0 to"),
     ],
 )
 def test_what_cannot_be_imported_is_refused(tmp_path: Path, name: str, change: dict[str, Any], message: str):
@@ -238,7 +238,7 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, capsys: pytest.Capt
     assert main(["import", str(tmp_path / "nowhere"), "--out", out]) == 1
     assert "nowhere: does not exist" in capsys.readouterr().err
     assert main(["import", str(saved.folder.parent / "raw"), "--out", out]) == 1
-    assert "not a model of a kind that is known" in capsys.readouterr().err
+    assert "not a model of a known kind" in capsys.readouterr().err
     assert not (tmp_path / "ours").exists()
 
 

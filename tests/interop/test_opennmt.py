@@ -1,4 +1,4 @@
-"""Models of OpenNMT-py, whose sources have no end token, through every room: searched, seen, exported, tuned."""
+"""Models of OpenNMT-py, whose sources have no end token, throughout: searched, shown, exported, fine-tuned."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("engine", ["torch", "native"])
 def test_translations_are_theirs(ours: Path, engine: Any, beam: int):
     translator = Translator.load(ours, engine=engine)
-    # Their beam ends with the fourth hypothesis that has ended, ours when nothing better can come.
+    # Their search stops at the fourth ended hypothesis, ours when nothing better can follow.
     settings: dict[str, Any] = {"split": "never", "copy_unknown": False}
     found = translator.translate(SOURCES, beam=beam, alpha=0.0, max_tokens=60, extra_tokens=60, **settings)
     said = EXPECTED[f"beam {beam}"]
@@ -98,7 +98,7 @@ def test_a_target_without_an_end_is_refused(ours: Path, tmp_path: Path, capsys: 
     files = ["--pairs", str(tmp_path / "x.tsv"), "--dev-split", "1", "--workers", "1"]
     reused = str(ours / "source.model")
     assert main(["prepare", str(tmp_path / "data"), *files, "--subwords.reuse", reused]) == 1
-    assert "source.model: has no end token, and a translation needs one" in capsys.readouterr().err
+    assert "source.model: has no end token, which the target side needs" in capsys.readouterr().err
 
 
 def test_it_is_seen_without_an_end(ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -112,7 +112,7 @@ def test_it_is_seen_without_an_end(ours: Path, tmp_path: Path, capsys: pytest.Ca
     assert np.shape(shown["attention"]["cross"][0])[-1] == len(pieces)
     assert found.source == "four to six"
     assert {source for source, _ in found.links} <= {0, 1, 2}
-    with pytest.raises(DataError, match="there is nothing to look at"):
+    with pytest.raises(DataError, match="there is nothing to show"):
         see(translator, " ")
     for name, side in (("x.en", 0), ("x.de", 1)):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in EXPECTED["pairs"]), encoding="utf-8")
@@ -136,13 +136,13 @@ def test_every_runtime_says_what_it_says(ours: Path, tmp_path: Path, kind: Kind)
 
 def test_huggingface_gives_sources_an_end(ours: Path, tmp_path: Path):
     with pytest.raises(
-        ConfigError, match=r"sources without an end token, and its tokenizer gives them one; use --to c"
+        ConfigError, match=r"sources without an end token, but the tokenizer of transformers adds one; use --to c"
     ):
         export_model(ExportOrder(model=ours, out=tmp_path / "out", kind="huggingface"))
 
 
 def test_it_is_tuned_without_ends(ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Data that reuse its subwords have sources as it knows them; and what comes out is such a model again."""
+    """Data that reuse its subwords have sources without ends, and so does the fine-tuned model."""
     lines = texts("train", 120)
     rows = (f"the kubernetes {source}\tder {target}\n" for source, target in zip(lines["source"], lines["target"]))
     (tmp_path / "docs.tsv").write_text("".join(rows), encoding="utf-8")
@@ -168,14 +168,14 @@ def test_it_is_tuned_without_ends(ours: Path, tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"decoder_type": "rnn"}, "decoder_type is 'rnn', and only 'transformer' can be imported"),
-        ({"layer_norm": "rms"}, "layer_norm is 'rms', and only 'standard' can be imported"),
-        ({"max_relative_positions": 20}, "max_relative_positions is 20, and our model knows no relative positions"),
-        ({"max_relative_positions": -1}, "has two kinds of positions, and our model has one"),
-        ({"position_encoding": False}, "has no positions, and our model has one"),
-        ({"position_encoding_type": "Learned"}, "position_encoding_type is 'Learned', which is not known"),
-        ({"pos_ffn_activation_fn": "gated-gelu"}, "the activation 'gated-gelu' is not known"),
-        ({"copy_attn": True}, "copy_attn is True, and only False can be imported"),
+        ({"decoder_type": "rnn"}, "decoder_type is 'rnn'; only 'transformer' can be imported"),
+        ({"layer_norm": "rms"}, "layer_norm is 'rms'; only 'standard' can be imported"),
+        ({"max_relative_positions": 20}, "max_relative_positions is 20, but our model has no relative positions"),
+        ({"max_relative_positions": -1}, "has two kinds of positions, but our model needs one kind"),
+        ({"position_encoding": False}, "has no positions, but our model needs one kind"),
+        ({"position_encoding_type": "Learned"}, "position_encoding_type is 'Learned', which is not supported"),
+        ({"pos_ffn_activation_fn": "gated-gelu"}, "the activation 'gated-gelu' is not supported"),
+        ({"copy_attn": True}, "copy_attn is True; only False can be imported"),
         ({"max_relative_positions": -1, "position_encoding": False, "rotary_dim": 4}, "rotary_dim is 4; only whole"),
     ],
     ids=str,
@@ -194,18 +194,18 @@ def test_keys_with_biases_cannot_be_turned(tmp_path: Path):
     options = {**found["opt"].state, "max_relative_positions": -1, "position_encoding": False}
     torch.save({**found, "opt": options}, tmp_path / "x.pt")
     pieces = tuple(sorted((FIXTURES / "opennmt-concat").glob("*.model")))
-    with pytest.raises(DataError, match="rotary positions and biases of the keys"):
+    with pytest.raises(DataError, match="rotary positions and key biases"):
         read_opennmt(tmp_path / "x.pt", pieces)
 
 
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
     [
-        ({"src": [1], "tgt": []}, "its vocabulary of the source is no list of tokens"),
-        ({"src": ["a"], "tgt": ["a"]}, "its vocabulary of the source has no <unk> or no </s>"),
-        ({"src": ["<unk>"], "tgt": ["<unk>"]}, "its vocabulary of the target has no <unk> or no </s>"),
-        ({"src": ["<unk>"], "tgt": ["<unk>", "</s>"], "src_feats": [["a"]]}, "no list of tokens without features"),
-        (None, "its vocabulary of the source is no list of tokens"),
+        ({"src": [1], "tgt": []}, "its source vocabulary is not a list of tokens"),
+        ({"src": ["a"], "tgt": ["a"]}, "its source vocabulary lacks <unk> or </s>"),
+        ({"src": ["<unk>"], "tgt": ["<unk>"]}, "its target vocabulary lacks <unk> or </s>"),
+        ({"src": ["<unk>"], "tgt": ["<unk>", "</s>"], "src_feats": [["a"]]}, "not a list of tokens without features"),
+        (None, "its source vocabulary is not a list of tokens"),
     ],
     ids=str,
 )
@@ -218,26 +218,26 @@ def test_vocabularies_that_are_none_are_named(tmp_path: Path, vocabulary: Any, m
 
 def test_files_that_are_missing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["import", str(SHARED / "model.pt"), "--out", str(tmp_path / "ours")]) == 1
-    assert "a checkpoint holds no SentencePiece models; name them: --pieces" in capsys.readouterr().err
+    assert "a checkpoint contains no SentencePiece models; name them: --pieces" in capsys.readouterr().err
     shutil.copy(FIXTURES / "opennmt-rotary" / "model.pt", tmp_path / "other.pt")
     pieces = tuple(sorted((FIXTURES / "opennmt-rotary").glob("*.model")))
-    with pytest.raises(DataError, match=r"other\.pt: holds no weights, and other\.safetensors is not beside it"):
+    with pytest.raises(DataError, match=r"other\.pt: contains no weights, and other\.safetensors is not beside it"):
         read_opennmt(tmp_path / "other.pt", pieces)
     (tmp_path / "other.00.safetensors").write_bytes(b"x")
     with pytest.raises(DataError, match=r"other\.00\.safetensors: cannot be read"):
         read_opennmt(tmp_path / "other.pt", pieces)
     torch.save({"model": {}}, tmp_path / "none.pt")
-    with pytest.raises(DataError, match=r"none\.pt: holds no opt and vocab; it is no checkpoint of OpenNMT-py"):
+    with pytest.raises(DataError, match=r"none\.pt: contains no opt and vocab; it is not an OpenNMT-py checkpoint"):
         read_opennmt(tmp_path / "none.pt", pieces)
 
 
 def test_text_of_other_subwords_is_refused(tmp_path: Path):
-    """A SentencePiece model that has little to do with the vocabulary was not the one it was trained with."""
+    """A SentencePiece model that shares little with the vocabulary was not the one used in training."""
     (tmp_path / "x.model").write_bytes(learn_pieces("target", "bpe"))
     other = FIXTURES / "opennmt-old"
-    with pytest.raises(DataError, match=r"x\.model: of the 73 tokens of the source 30 are among its pieces"):
+    with pytest.raises(DataError, match=r"x\.model: only 30 of the 73 source tokens are among its pieces"):
         read_opennmt(other / "model.pt", (tmp_path / "x.model", other / "target.model"))
     # A large one has most tokens of a small vocabulary, and would make nearly all of a text unknown.
     large = find_subwords(Path("en-de"))["source"]
-    with pytest.raises(DataError, match=r"subwords\.model: .* are among 80 tokens"):
+    with pytest.raises(DataError, match=r"subwords\.model: .* are among the 80 source tokens"):
         read_opennmt(SHARED / "model.pt", (large,))

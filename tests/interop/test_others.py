@@ -1,4 +1,4 @@
-"""Models that Marian, fairseq, JoeyNMT and OpenNMT-py have saved (fixtures/make.py): ours answer what they answered."""
+"""Models saved by Marian, fairseq, JoeyNMT and OpenNMT-py (fixtures/make.py): ours give the same answers."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ NAMES = [
 
 
 def order(name: str, out: Path) -> Order:
-    """As a person orders it: Marian's settings name its vocabularies, the others' name no SentencePiece model."""
+    """Return what a user passes: Marian's settings name its vocabularies, the others name no SentencePiece model."""
     folder = FIXTURES / name
     if name.startswith("marian"):
         return Order(folder / "model.npz", out)
@@ -57,7 +57,7 @@ def test_translations_are_marians(tmp_path: Path, engine: Any, beam: int):
     said = theirs[f"beam {beam}"]
     found = translator.translate(sources, beam=beam, alpha=0.0, extra_tokens=180, split="never")
     other = [place for place, translation in enumerate(found) if translation.text != said[place]]
-    # Marian's beam becomes narrower with each hypothesis that ends: where the two differ, ours has found a better one.
+    # Marian's beam narrows with each hypothesis that ends: where the two differ, ours has found a better translation.
     scores = translator.score([(sources[place], said[place]) for place in other])
     assert all(found[place].score > score.sum() + 1e-3 for place, score in zip(other, scores))
     assert len(other) <= (0 if beam == 1 else 2)
@@ -92,19 +92,19 @@ def test_what_each_becomes(tmp_path: Path):
 def test_the_verb_takes_languages_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     folder, out = FIXTURES / "fairseq-post", str(tmp_path / "ours")
     assert main(["import", str(folder / "checkpoint.pt"), "--out", out]) == 1
-    assert "a checkpoint holds no SentencePiece models; name them: --pieces" in capsys.readouterr().err
+    assert "a checkpoint contains no SentencePiece models; name them: --pieces" in capsys.readouterr().err
     files = ["--pieces", str(folder / "joint.model"), "--vocabularies", str(folder / "dict.en.txt")]
     assert main(["import", str(folder / "checkpoint.pt"), "--out", out, *files, "--languages", "eng", "deu"]) == 0
     assert "eng → deu" in capsys.readouterr().out
     assert load_model(out).about["languages"] == ["eng", "deu"]
     assert main(["import", str(folder / "checkpoint.pt"), "--out", out, *files]) == 1
-    assert "is there already; remove it" in capsys.readouterr().err
+    assert "already exists; remove it" in capsys.readouterr().err
     assert main(["import", "x", "--out", out, "--pieces", "a", "b", "c"]) == 2
     assert "--pieces takes one file for both sides, or one for each" in capsys.readouterr().err
 
 
 def change_marian(tmp_path: Path, settings: tuple[str, str] = ("", ""), **arrays: Any) -> Path:
-    """Marian's model with other settings or arrays; none: left out."""
+    """Change settings or arrays of Marian's model; None leaves one out."""
     shutil.copytree(FIXTURES / "marian-post", tmp_path / "changed")
     path = tmp_path / "changed" / "model.npz"
     with np.load(path) as archive:
@@ -125,8 +125,8 @@ def change_marian(tmp_path: Path, settings: tuple[str, str] = ("", ""), **arrays
         (("enc-depth: 2", "enc-depth: 1"), {}, "no place for: encoder_l2_ffn_W1"),
         (("enc-depth: 2", "enc-depth: 3"), {}, "encoder_l3_self_Wq is missing"),
         (("", ""), {"Wpos": np.ones((9, 24))}, "has weights that our model has no place for: Wpos"),
-        (("", ""), {"Wemb": np.ones((9, 24))}, "has 9 embeddings of the source, its vocabulary 75 tokens"),
-        (("", ""), {"special:model.yml": None}, "holds no special:model.yml"),
+        (("", ""), {"Wemb": np.ones((9, 24))}, "has 9 source embeddings, but its vocabulary has 75 tokens"),
+        (("", ""), {"special:model.yml": None}, "contains no special:model.yml"),
     ],
 )
 def test_other_models_of_marian_are_refused(tmp_path: Path, settings: Any, arrays: Any, message: str):
@@ -146,7 +146,7 @@ def test_marians_vocabularies_may_be_lists(tmp_path: Path):
     assert read_tokens(listed) == ['A"', "a'b", "c: d"]
     listed.write_text("".join(f"{json.dumps(piece)}: {n}\n" for n, piece in enumerate(pieces)), encoding="utf-8")
     model = FIXTURES / "marian-post" / "model.npz"
-    with pytest.raises(DataError, match="is no SentencePiece model; name those of both sides: --pieces"):
+    with pytest.raises(DataError, match="is not a SentencePiece model; name those of both sides: --pieces"):
         import_model(Order(model, tmp_path / "one", vocabularies=(listed,)))
     spm = (FIXTURES / "marian-post" / "joint.spm",)
     found = import_model(Order(model, tmp_path / "two", vocabularies=(listed,), pieces=spm))
@@ -165,9 +165,9 @@ def load_pieces(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layernorm_embedding": True}, "layernorm_embedding is set, which our model does not know"),
+        ({"layernorm_embedding": True}, "layernorm_embedding is set, which our model does not support"),
         ({"decoder_attention_heads": 4}, "encoder_attention_heads is 2 and decoder_attention_heads 4"),
-        ({"activation_fn": "tanh"}, "the activation 'tanh' is not known"),
+        ({"activation_fn": "tanh"}, "the activation 'tanh' is not supported"),
     ],
 )
 def test_other_models_of_fairseq_are_refused(tmp_path: Path, changes: dict[str, Any], message: str):
@@ -190,9 +190,9 @@ def test_damaged_dictionaries_are_named_by_line(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("layer_norm: post", "other: post"), "does not say layer_norm: pre or post"),
+        (("layer_norm: post", "other: post"), "has no layer_norm: pre or post"),
         (("num_heads: 2", "num_heads: 4"), "num_heads is 2 and 4; our model has one for both stacks"),
-        (("num_layers: 2", "alpha: 0.5"), "alpha is 0.5; our residual connections have no factor"),
+        (("num_layers: 2", "alpha: 0.5"), "alpha is 0.5; our residual connections have no such factor"),
         (("activation: relu", "activation: tanh"), "activation is relu and tanh"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Imported models are tuned like our own: their settings, their subwords and some more, on both sides of one matrix."""
+"""Imported models are fine-tuned like our own: with their settings and subwords, and new ones on both sides."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ FLAGS = [*("--training.steps", "1", "--training.peak-rate", "1e-9", "--training.
 
 
 def expected_row(token: int, sides: list[tuple[Subwords, Subwords]], rows: torch.Tensor) -> torch.Tensor:
-    """The mean of what a token was written with, by the side whose texts have it; or the row of the unknown."""
+    """Return the mean of the rows that a token was written with, by the side whose texts have it, or the unknown's."""
     for new, old in sides:
         piece = new.processor.id_to_piece(token)
         if not new.processor.is_unused(token) and "\ufdd0" not in piece:

@@ -1,4 +1,4 @@
-"""Where kernels compute; Triton's interpreter without a search through its language at every call in a kernel."""
+"""Where kernels compute, and Triton's interpreter without a search through its language at every call in a kernel."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -16,7 +16,7 @@ NOTHING = SimpleNamespace(restore=lambda: None)
 
 @cache
 def languages(function: Any) -> list[Any]:
-    """Triton's modules of its language that a function sees."""
+    """Return the modules of Triton's language that a function sees."""
     return [module for module in (tl, tl.core) if any(value is module for value in function.__globals__.values())]
 
 
@@ -24,7 +24,7 @@ begin: Any = getattr(interpreter, "_patch_lang", None)
 if begin:
 
     def begin_once(function: Any) -> Any:
-        """What Triton does before it interprets a function; nothing where it is done already."""
+        """Patch the language as Triton does before it interprets a function, unless that is done already."""
         done = not any(tl.core.is_builtin(module.load) for module in languages(function))
         return NOTHING if done else begin(function)
 
@@ -33,7 +33,7 @@ if begin:
 
 @pytest.fixture
 def on_device() -> Iterator[None]:
-    """New tensors are where kernels compute."""
+    """Make new tensors where kernels compute."""
     torch.set_default_device(DEVICE)
     yield
     torch.set_default_device(None)

@@ -1,9 +1,9 @@
-"""What our kernels ask of GPUs that are not there: they are compiled for them and not launched.
+"""What our kernels need of GPUs that are not there: they are compiled for them, but not launched.
 
     TRITON_INTERPRET=0 python tests/kernels/elsewhere.py 8.0 8.6 9.0 12.0
 
-A training step and a decoding step go their usual way on the CPU, whatever comes out of it, with all the shapes and
-settings that kernels are launched with. Prints each kernel with the shared memory that one program of it takes.
+A training step and a decoding step go their usual way on the CPU, whatever the results, with all the shapes and
+settings that kernels are launched with. Prints each kernel and the shared memory that one of its programs takes.
 """
 
 import json
@@ -37,7 +37,7 @@ BEAMS = 1, 4, 21
 
 
 class Elsewhere:
-    """What Triton asks of a driver before it compiles."""
+    """A driver with the answers that Triton needs in order to compile."""
 
     capability = 0
 
@@ -59,7 +59,7 @@ def train(config: ModelConfig, half: bool) -> None:
 
 
 def decode(config: ModelConfig, half: bool, beam: int) -> None:
-    """Compile what encoding, a step of the search and the choice of the hypotheses launch."""
+    """Compile what encoding, a step of the search and the choice of hypotheses launch."""
     model = transformer.Transformer(config).eval().to(torch.bfloat16 if half else torch.float32)
     lines = GraphEngine(model).open(2, beam, 64, 64)
     lines.admit([0, 1], [np.array([4, 5, 3], np.int32)] * 2)
@@ -70,7 +70,7 @@ def decode(config: ModelConfig, half: bool, beam: int) -> None:
 
 
 def compile_all(capability: int) -> Iterator[dict[str, Any]]:
-    """All kernels of both, for all kinds of models."""
+    """Yield all kernels of both, for all kinds of models."""
     here = Elsewhere()
     here.capability = capability
     driver.set_active(cast(Any, here))

@@ -13,7 +13,7 @@ DEVICE = torch.device("cuda" if os.environ["TRITON_INTERPRET"] == "0" else "cpu"
 
 
 def make_batch(lengths: list[tuple[int, int]], filler: int = 5) -> Batch:
-    """A batch of random sentences on the CPU, with an empty one and filler behind the last."""
+    """Return a batch of random sentences on the CPU, with an empty one and filler at the end."""
 
     def row(side: int) -> tuple[Tensor, Tensor]:
         offsets = np.cumsum([0, *(pair[side] for pair in lengths), 0])

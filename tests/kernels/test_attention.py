@@ -1,4 +1,4 @@
-"""Attention in tiles: equal to the plain one, whatever the lengths, forward and backward."""
+"""Attention in tiles equals the plain one, whatever the lengths, forward and backward."""
 
 from itertools import pairwise
 
@@ -38,7 +38,7 @@ def make_tiles(spans: Spans, empty: int = 0) -> Tiles:
 
 
 def make_spans(lengths: list[int], others: list[int] | None, *, filler: int, causal: bool) -> Spans:
-    """The sentences of a row attend to themselves, or to those of another row."""
+    """Let the sentences of a row attend to themselves, or to those of another row."""
     query, key = offsets_of(lengths), offsets_of(others or lengths)
     return Spans(query, key, queries=int(query[-1]) + filler, keys=int(key[-1]) + filler, causal=causal)
 
@@ -98,7 +98,7 @@ def test_heads_wider_than_a_program_holds(d_k: int, d_v: int, kind: str):
 
 
 def assert_plain(lengths: list[int], kind: str, heads: Heads) -> None:
-    """Values and gradients with those of the plain one."""
+    """Fail unless values and gradients are those of plain attention."""
     torch.manual_seed(1)
     spans = make_spans(lengths, lengths[::-1] if kind == "cross" else None, filler=9, causal=kind == "causal")
     k_width, v_width = heads.heads * heads.d_k, heads.heads * heads.d_v

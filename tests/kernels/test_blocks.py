@@ -1,4 +1,4 @@
-"""Whole models by our own kernels: the loss and all gradients are those of the plain path."""
+"""Whole models with our own kernels: the loss and all gradients are those of the plain path."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -42,7 +42,7 @@ KINDS = {
 
 
 def make_model(config: ModelConfig) -> Transformer:
-    """A model whose biases are not zero."""
+    """Return a model whose biases are not zero."""
     model = Transformer(config)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -53,7 +53,7 @@ def make_model(config: ModelConfig) -> Transformer:
 
 @contextmanager
 def our_kernels(taken: bool = True) -> Iterator[None]:
-    """A block in which our own kernels are taken on any device, or on none."""
+    """Use our own kernels inside the block on any device, or on none."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (layers, transformer, loss):
             patch.setattr(module, "can_fuse", lambda _: taken)
@@ -61,12 +61,12 @@ def our_kernels(taken: bool = True) -> Iterator[None]:
 
 
 def plain_path() -> AbstractContextManager[None]:
-    """A block in which torch's own operations are taken, on a GPU too."""
+    """Use torch's own operations inside the block, even on a GPU."""
     return our_kernels(taken=False)
 
 
 def learn(objective: Objective, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """The losses of a batch and the gradients of all weights."""
+    """Return the losses of a batch and the gradients of all weights."""
     objective.zero_grad()
     sums = objective.measure(batch.to(DEVICE))
     (sums[0] / batch.target_tokens).backward()
@@ -194,7 +194,7 @@ def test_gradients_with_dropout_are_those_of_the_loss(norm: str):
 
 @interpreted
 def test_kernels_are_launched_on_the_gpu_that_their_tensors_are_on(monkeypatch: pytest.MonkeyPatch):
-    """Triton takes the current one; in a backward pass torch sees to that."""
+    """Triton launches on the current one; in a backward pass torch sets that."""
     chosen: list[Tensor] = []
     launched: set[str] = set()
     launch = interpreter.GridExecutor.__call__
@@ -220,7 +220,7 @@ def test_kernels_are_launched_on_the_gpu_that_their_tensors_are_on(monkeypatch: 
 
 
 class Outside(TorchDispatchMode):
-    """Finds the memory that what runs inside uses and has not taken itself."""
+    """Finds the memory that operations inside the block use but did not allocate."""
 
     def __init__(self):
         super().__init__()
@@ -228,7 +228,7 @@ class Outside(TorchDispatchMode):
         self.found: dict[int, StorageWeakRef] = {}
 
     def look(self, *values: object) -> None:
-        """At what an operation is given."""
+        """Look at the arguments of an operation."""
         for storage in storages(values):
             if storage.data_ptr() not in self.taken:
                 self.found.setdefault(storage.data_ptr(), StorageWeakRef(storage))
@@ -259,7 +259,7 @@ def storages(values: object) -> list[torch.UntypedStorage]:
 def test_what_a_captured_step_uses_stays_where_it_is(
     model: ModelConfig, training: TrainingConfig, monkeypatch: pytest.MonkeyPatch
 ):
-    """A graph knows addresses: whatever else is done with the model, nothing there may be let go of or move."""
+    """A graph knows addresses: whatever else is done with the model, nothing there may be freed or moved."""
     trained = Transformer(model)
     objective = Objective(trained, 0.1, (20, 20))
     step = CapturedStep(objective, Optimiser(trained, training), nullcontext())

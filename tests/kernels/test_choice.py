@@ -81,7 +81,7 @@ def test_what_is_not_a_number_still_names_tokens(small_blocks: None):
 
 
 def choose(beams: Beams, values: Tensor, candidates: Tensor) -> None:
-    """As the engine does it."""
+    """Choose as the engine does."""
     kernels.choose(
         values,
         candidates,
@@ -116,7 +116,7 @@ def candidates(beams: Beams, vocabulary: int, likes_end: float = 0.0) -> tuple[T
     ids=range(7),
 )
 def test_the_choice_is_that_of_the_plain_search(config: SearchConfig, likes_end: float):
-    """Slot 1 is empty; slot 0 begins anew where the others are at their ends, in the same memory."""
+    """Slot 1 is empty; slot 0 begins anew in the same memory while the others are at their ends."""
     slots, target, vocabulary = 4, 5, 9
     ours, plain = (Beams(slots, target, config, DEVICE, config.min_tokens) for _ in range(2))
     places = [part.data_ptr() for part in ours.state()]

@@ -38,7 +38,7 @@ def the_same_numbers() -> None:
 
 @pytest.fixture(autouse=True)
 def loops_can_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton's interpreter counts by arrays of one number, which NumPy does not take for a number since 2.4."""
+    """Triton's interpreter uses arrays of one number as loop counters, which NumPy no longer accepts since 2.4."""
     patch_tensor = interpreter._patch_lang_tensor
 
     def patch(tensor: Any, scope: Any) -> None:
@@ -116,7 +116,7 @@ def test_a_line_sees_its_ancestors_and_no_others():
     ancestry = torch.tensor([[[1, 0, 1, 0, 0, 0], [0, 1, 1, 0, 0, 0]]], device=DEVICE)
     positions = torch.tensor([3], device=DEVICE)
     before = decode.attend_own(query, key, value, keys, values, ancestry, positions, 1.0)
-    for place, line in ((0, 0), (1, 1), (2, 0), (4, 0), (5, 1)):  # not on the way of line 0
+    for place, line in ((0, 0), (1, 1), (2, 0), (4, 0), (5, 1)):  # not in the ancestry of line 0
         for part in (keys, values):
             part[0, place, line] = torch.nan if place > 3 else 100.0
     after = decode.attend_own(query, key, value, keys, values, ancestry, positions, 1.0)
@@ -130,7 +130,7 @@ def test_attention_to_the_source(beam: int, d_k: int, d_v: int, kind: torch.dtyp
     query = random(5 * beam, 2, d_k).to(kind)
     keys, values = random(6, 40, 2, d_k).to(kind), random(6, 40, 2, d_v).to(kind)
     lengths = torch.tensor([40, 0, 3, 32, 33], device=DEVICE)
-    for part in (keys, values):  # what lies behind a sentence, and the last slot, which is nobody's
+    for part in (keys, values):  # after the end of a sentence, and the last slot, which is unused
         part[2, 3:], part[5] = torch.nan, torch.nan
     found = decode.attend_source(query, keys[:5], values[:5], lengths, 0.4)
     for part in (keys, values):
@@ -143,7 +143,7 @@ def test_attention_to_the_source(beam: int, d_k: int, d_v: int, kind: torch.dtyp
 @pytest.mark.parametrize("width", [(64, 64), (512, 64), (256, 256), (500, 512)])
 @pytest.mark.parametrize("beam", [1, 4, 16, 21])
 def test_what_a_program_holds_fits_into_a_small_gpu(beam: int, width: tuple[int, int]):
-    """Keys, values, queries and sums; heads that are not wide are read as many at a time as ever."""
+    """Keys, values, queries and sums; for heads up to 256 wide, a block stays at 64 keys."""
     keys, values = (torch.empty(1, 1, beam, 1, size, dtype=torch.bfloat16, device=DEVICE) for size in width)
     block = decode._launch(keys, values, beam, 64)["block"]
     assert block in (16, 32, 64)
@@ -200,7 +200,7 @@ def test_residual_and_norm():
     "config", [SearchConfig(beam=2, n_best=2, max_tokens=3), SearchConfig(beam=1, no_repeat=1, max_tokens=3)]
 )
 def test_a_search_is_that_of_the_plain_engine(changes: dict[str, Any], config: SearchConfig):
-    """With its own choice of beams, and with rules that the search applies; sentences leave and others join."""
+    """With the engine's own choice of beams, and with rules that the search applies; sentences leave and join."""
     model = tiny(**changes)
     tasks = [Task(sentence(length)) for length in (4, 3, 3)]
     engine = GraphEngine(model)
@@ -213,7 +213,7 @@ def test_a_search_is_that_of_the_plain_engine(changes: dict[str, Any], config: S
     "config", [SearchConfig(beam=2, n_best=2, max_tokens=3), SearchConfig(beam=1, no_repeat=1, max_tokens=3)]
 )
 def test_several_models_are_searched_as_the_plain_ensemble(config: SearchConfig):
-    """Of other sizes and positions; with their own choice of beams, and a step at a time."""
+    """Of different sizes and positions; with the engine's own choice of beams, and a step at a time."""
     models = tiny(), tiny(encoder_layers=2, norm="pre", positions="learned", max_positions=8), tiny(d_k=8, d_v=2)
     tasks = [Task(sentence(length)) for length in (4, 3, 3)]
     engine = GraphEngine(*models)
@@ -227,7 +227,7 @@ def test_several_models_are_searched_as_the_plain_ensemble(config: SearchConfig)
 
 
 def test_engines_whose_steps_are_captured_become_one(monkeypatch: pytest.MonkeyPatch):
-    """All of them must be such; and only where our own kernels run."""
+    """Only if all of them are such engines, and only where our own kernels run."""
     graphs = [GraphEngine(tiny()), GraphEngine(tiny())]
     with_plain = [*graphs, TorchEngine(tiny())]
     monkeypatch.setattr(engines, "has_kernels", lambda place: True)
@@ -242,7 +242,7 @@ def test_engines_whose_steps_are_captured_become_one(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("several", [False, True])
 def test_trees_are_those_of_the_plain_engine(several: bool, beam: int, monkeypatch: pytest.MonkeyPatch):
-    """The rule that all is a tree is kept by the lines themselves, again when they are used again."""
+    """The lines apply the rule for trees themselves, again when they are reused."""
     pieces = ["<pad>", "<unk>", "<s>", "</s>", "▁NN", "▁(A", "▁)A", "▁(B", "▁)B", "▁=(dog", "▁=(cat"]
     words = Brackets.find(pieces).find_words(["dog", "bird", "cat"])
     tasks = [Task(sentence(length), words=words[: length - 1], max_tokens=12) for length in (4, 3, 2)]
@@ -262,7 +262,7 @@ def test_trees_are_those_of_the_plain_engine(several: bool, beam: int, monkeypat
 
 
 def test_sentences_join_beside_others_that_stay():
-    """Rows are rounded up; what lies behind the last sentence is written where nobody reads."""
+    """Rows are rounded up; what lies after the last sentence is written where nothing reads it."""
     model = tiny()
     lines = GraphEngine(model).open(3, 2, 70, 10)
     layer = model.decoder[0]
@@ -283,7 +283,7 @@ def test_sentences_join_beside_others_that_stay():
 
 
 def test_a_slot_that_is_not_asked_for_stays_where_it_is():
-    """Its lines go on later from what they had said before."""
+    """Its lines later continue from where they were."""
     engine = GraphEngine(tiny())
     steps = [([4, 5], [0, 0]), ([6, 7], [1, 0]), ([8, 9], [1, 1])]
     found: list[Tensor] = []
@@ -336,16 +336,16 @@ def test_room_that_was_not_used_for_longest_is_forgotten():
         lines.close()
     assert engine.open(1, 3, 1, 1) is third
     assert engine.open(1, 1, 1, 1) is not first
-    large = engine.open(4, 3, 1, 1)  # alone it is more than may be kept, and is kept
+    large = engine.open(4, 3, 1, 1)  # it is kept although it alone exceeds the limit
     large.close()
     assert engine.open(4, 3, 1, 1) is large
 
 
 def test_nothing_is_left_of_an_engine_that_nobody_uses(monkeypatch: pytest.MonkeyPatch):
-    """Neither weights nor keys and values wait for Python's collector, which does not know how large they are."""
+    """Neither weights nor keys and values wait for Python's collector, which does not know their size."""
 
     def capture(lines: GraphLines, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        result = work()  # what was recorded knows where its numbers are, not who has made them
+        result = work()  # a recording refers to its tensors' memory, not to the object that made it
         return lambda: result
 
     monkeypatch.setattr(GraphLines, "_capture", capture)
@@ -414,7 +414,7 @@ def test_the_best_are_found_on_the_gpu_of_the_logits(monkeypatch: pytest.MonkeyP
 
 
 def test_models_that_graphs_cannot_hold_are_refused():
-    """Their attention is plain torch's, which looks at lengths in the middle of a step."""
+    """Their attention is plain torch's, which reads lengths in the middle of a step."""
     assert GraphEngine.supports(ModelConfig())
     assert GraphEngine.supports(ModelConfig(heads=1))
     assert not GraphEngine.supports(ModelConfig(heads=1, d_model=1024))

@@ -1,4 +1,4 @@
-"""Our kernels are for the GPUs that people have, not only for those they were timed on."""
+"""Our kernels fit the GPUs that people have, not only those they were timed on."""
 
 import json
 import os

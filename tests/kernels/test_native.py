@@ -1,4 +1,4 @@
-"""Compiling once: kept by what it was made of, made anew when damaged, and a remedy where it cannot be made."""
+"""Compiling once: cached by what it was made from, compiled again when damaged, with a remedy where it fails."""
 
 import subprocess
 import sys
@@ -14,13 +14,13 @@ from transduce.kernels.native import CHECKSUM, LIBRARY, NativeError
 
 @pytest.fixture(scope="session")
 def whole() -> bytes:
-    """A library as it is compiled here."""
+    """The bytes of the library as compiled here."""
     return Path(native.load()._name).read_bytes()
 
 
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes) -> Iterator[Path]:
-    """A compiler that copies what was compiled before, and writes down how it was called; an empty cache."""
+    """A compiler that copies the compiled library and records its calls, with an empty cache."""
     (tmp_path / "whole.so").write_bytes(whole)
     program = tmp_path / "compiler"
     program.write_text(
@@ -40,13 +40,13 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes) -> I
 
 
 def calls(compiler: Path) -> int:
-    """How often it has compiled."""
+    """Return how often it has compiled."""
     path = compiler.parent / "calls"
     return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
 
 
 def only_folder(compiler: Path) -> Path:
-    """The one thing in the cache."""
+    """Return the only folder in the cache."""
     (folder,) = (compiler.parent / "cache").iterdir()
     return folder
 
@@ -162,7 +162,7 @@ def test_a_result_that_cannot_be_loaded_is_said(compiler: Path):
 def test_a_cache_that_cannot_be_written_is_said(compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     monkeypatch.setenv("TRANSDUCE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(NativeError, match=r"cannot be kept there .* set TRANSDUCE_CACHE"):
+    with pytest.raises(NativeError, match=r"cannot hold the compiled code .* set TRANSDUCE_CACHE"):
         native.load()
 
 
@@ -182,7 +182,7 @@ def test_which_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CXX", "g++ -m64")
     assert native.find_compiler() == ["g++", "-m64"]
     monkeypatch.setenv("CXX", "nowhere")
-    with pytest.raises(NativeError, match="CXX = nowhere names no program"):
+    with pytest.raises(NativeError, match="CXX = nowhere is not a program"):
         native.find_compiler()
 
 

@@ -1,4 +1,4 @@
-"""The kernels of training beside attention: equal to torch's own operations, forward and backward."""
+"""The training kernels other than attention equal torch's own operations, forward and backward."""
 
 import pytest
 import torch
@@ -23,12 +23,12 @@ SIZES = [(1, 16), (5, 24), (37, 96), (13, 130)]
 
 
 def leaves(*shapes: tuple[int, ...]) -> list[Tensor]:
-    """Random weights that want gradients."""
+    """Return random weights that require gradients."""
     return [torch.randn(shape, requires_grad=True) for shape in shapes]
 
 
 def drawn(dropout: Dropout, tokens: int, width: int) -> Tensor:
-    """The factors that dropout multiplies with."""
+    """Return the factors that dropout multiplies with."""
     return residual.add(torch.zeros(tokens, width), torch.ones(tokens, width), dropout)
 
 

@@ -18,7 +18,7 @@ FILLER, EMPTY = 3, 2  # tokens behind the last sentence, and empty sentences beh
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tensors this small are computed faster by one thread; a test file has this by importing it."""
+    """Use one thread, the fastest for such small tensors, in every test of a file that imports this."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -27,14 +27,14 @@ def one_thread() -> Iterator[None]:
 
 @dataclass
 class Row:
-    """Sentences back to back, with filler behind the last, as a batch has them."""
+    """Sentences back to back, with filler after the last, as in a batch."""
 
     tokens: Tensor
     offsets: Tensor
     sentences: int
 
     def split(self, values: Tensor) -> list[Tensor]:
-        """What belongs to each sentence."""
+        """Return the part of each sentence."""
         return [values[first:end] for first, end in pairwise(self.offsets.tolist())][: self.sentences]
 
     @property
@@ -53,14 +53,14 @@ def make_row(sentences: Sequence[Tensor], *, filler: int = FILLER, empty: int = 
 
 
 def random_row(lengths: Sequence[int], *, vocabulary: int = 23, filler: int = FILLER, empty: int = EMPTY) -> Row:
-    """A row of random sentences of these lengths, without the filler's token 0."""
+    """Return a row of random sentences of these lengths, without the filler's token 0."""
     draw: Callable[..., Tensor] = torch.randint
     sentences = [draw(1, vocabulary, (length,), dtype=torch.int32) for length in lengths]
     return make_row(sentences, filler=filler, empty=empty)
 
 
 def make_model(config: ModelConfig, *, seed: int = 0) -> Transformer:
-    """A model in float64 whose norms and biases are random too, so that none of them can be left out unseen."""
+    """Return a model in float64 whose norms and biases are random too, so that leaving one out shows."""
     torch.manual_seed(seed)
     model = Transformer(config).double()
     with torch.no_grad():
@@ -71,12 +71,12 @@ def make_model(config: ModelConfig, *, seed: int = 0) -> Transformer:
 
 
 def run(model: Transformer, source: Row, target: Row) -> Tensor:
-    """The logits of all target tokens in sentences."""
+    """Return the logits of all target tokens in sentences."""
     return model(source.tokens, source.offsets, target.tokens, target.offsets)[: target.used]
 
 
 def gradients(model: Transformer) -> dict[str, Tensor]:
-    """Each parameter's gradient, by name."""
+    """Return each parameter's gradient, by name."""
     found: dict[str, Any] = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert all(isinstance(gradient, Tensor) for gradient in found.values()), found
     return found

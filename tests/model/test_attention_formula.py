@@ -23,7 +23,7 @@ many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChe
 
 
 def make_offsets(lengths: list[int]) -> Tensor:
-    """Offsets with a tail of empty sentences, as batches have them."""
+    """Return offsets with a tail of empty sentences, as batches have them."""
     offsets = [0]
     for length in lengths:
         offsets.append(offsets[-1] + length)
@@ -39,7 +39,7 @@ def make_case(
     heads: int = 2,
     causal: bool = False,
 ) -> tuple[Spans, Tensor, Tensor, Tensor]:
-    """Spans and random queries, keys and values, filler included."""
+    """Return spans and random queries, keys and values, filler included."""
     queries, keys = sum(query_lengths) + FILLER, sum(key_lengths) + FILLER
     offsets = make_offsets(query_lengths), make_offsets(key_lengths)
     spans = Spans(*offsets, queries=queries, keys=keys, causal=causal)
@@ -57,7 +57,7 @@ def make_score(kind: Kind, heads: int, d_k: int) -> Score:
 def formula(
     query: Tensor, key: Tensor, value: Tensor, spans: Spans, kind: Kind, v: Tensor | None
 ) -> tuple[Tensor, Weights]:
-    """softmax(score(Q, K)) V, number by number, and the softmax of each sentence."""
+    """Return softmax(score(Q, K)) V, number by number, and the softmax of each sentence."""
     result = torch.zeros(len(query), query.shape[1], value.shape[2], dtype=query.dtype)
     weights: Weights = []
     bounds = zip(pairwise(spans.query_offsets.tolist()), pairwise(spans.key_offsets.tolist()))
@@ -140,7 +140,7 @@ def test_gradients_are_those_of_finite_differences(pattern: str, kind: Kind, mon
 def test_blocks_change_nothing(
     monkeypatch: pytest.MonkeyPatch, lengths: list[tuple[int, int]], pairs: int, similar: float, causal: bool
 ):
-    """However sentences are brought together: the result is that of each sentence by itself."""
+    """However sentences are grouped, the result is that of each sentence by itself."""
     monkeypatch.setattr(attention, "BLOCK_PAIRS", pairs)
     monkeypatch.setattr(attention, "SIMILAR", similar)
     torch.manual_seed(len(lengths))
@@ -201,7 +201,7 @@ def test_heads_are_concatenated_in_order(kind: Kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_dropout_takes_whole_weights_and_scales_the_rest(kind: Kind):
-    """With the unit vectors as values the result is the weights themselves: each is 0 or w / (1 - p)."""
+    """With unit vectors as values, the result is the weights themselves: each is 0 or w / (1 - p)."""
     torch.manual_seed(0)
     lengths = [40, 38, 40]
     spans, query, key, _ = make_case(lengths, lengths)

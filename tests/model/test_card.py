@@ -1,4 +1,4 @@
-"""The card beside a model: it says what the model is, may be changed, and shows names as they are."""
+"""The card beside a model says what the model is, may be edited, and shows names as they are."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Weights rounded to integers are near, and once rounded they stay."""
+"""Weights rounded to integers stay near, and rounding them again changes nothing."""
 
 import torch
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is recorded on a GPU is not spoilt by Python, nor by other threads and GPUs."""
+"""Recordings on a GPU are not spoilt by Python, nor by other threads and GPUs."""
 
 import gc
 import threading
@@ -20,7 +20,7 @@ GRAPH: Any = None
 
 
 class Stream:
-    """One of a GPU's."""
+    """A stand-in for a GPU's stream."""
 
     def __init__(self, gpu: int):
         self.gpu, self.awaited = gpu, list[Stream]()
@@ -30,7 +30,7 @@ class Stream:
 
 
 class Gpus(threading.local):
-    """GPUs as each thread sees them: one is current, and on each of them a stream."""
+    """GPUs as each thread sees them: one is current, and each has a current stream."""
 
     def __init__(self):
         self.current, self.streams = 0, {gpu: Stream(gpu) for gpu in range(2)}
@@ -52,7 +52,7 @@ class Gpus(threading.local):
 
 
 class Recorder:
-    """Stands for `torch.cuda.graph`: one recording at a time; one that fails stays on its stream."""
+    """Stands in for `torch.cuda.graph`: one recording at a time; one that fails stays on its stream."""
 
     def __init__(self, gpus: Gpus):
         self.gpus, self.asked, self.under_way = gpus, list[dict[str, Any]](), 0
@@ -89,7 +89,7 @@ def recorder(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 class Knot:
-    """Something that only the collector lets go of, as a model whose captured steps know it."""
+    """An object that only the collector can free, like a model whose captured steps refer to it."""
 
     def __init__(self):
         self.self = self
@@ -97,7 +97,7 @@ class Knot:
 
 @pytest.fixture
 def eager() -> Iterator[None]:
-    """A collector that looks at every new object."""
+    """Let the collector run at every new object."""
     before = gc.get_threshold()
     gc.collect()
     gc.set_threshold(1)
@@ -132,7 +132,7 @@ def test_a_recording_that_fails_leaves_all_as_it_was(gpus: Gpus, recorder: Recor
 
 
 def test_threads_record_one_after_the_other(recorder: Recorder):
-    """Those of two models on one GPU would spoil each other's recordings."""
+    """Two models on one GPU would spoil each other's recordings."""
 
     def record(number: int) -> None:
         with recording(GRAPH, FIRST):
@@ -147,7 +147,7 @@ def test_threads_record_one_after_the_other(recorder: Recorder):
 
 
 def test_each_gpu_records_on_a_stream_of_its_own(gpus: Gpus, recorder: Recorder):
-    """Always the same, for memory is kept for each stream; it waits for what was launched before and is waited for."""
+    """Always the same one, because memory is kept per stream; it waits for earlier launches, and later ones for it."""
     for device in (FIRST, SECOND, FIRST, SECOND):
         usual = gpus.streams[device.index]
         with beside(device) as given:

@@ -1,4 +1,4 @@
-"""Which matrices are one matrix (section 3.4), and how large numbers are before training."""
+"""Which matrices are one matrix (section 3.4), and how large their numbers are before training."""
 
 from dataclasses import replace
 from typing import Literal
@@ -17,7 +17,7 @@ Tie = Literal["all", "output", "none"]
 
 
 def words(gradient: Tensor) -> set[int]:
-    """The words whose vectors have a gradient."""
+    """Return the words whose vectors have a gradient."""
     return set(gradient.abs().sum(-1).nonzero().flatten().tolist())
 
 
@@ -48,7 +48,7 @@ def test_each_use_gives_its_matrix_a_gradient(tie: Tie, matrices: list[str]):
 
 @pytest.mark.parametrize("tie", ["all", "output", "none"])
 def test_shared_and_separate_matrices_compute_the_same(tie: Tie):
-    """Three equal matrices are one, and the gradient of one is the sum of the three."""
+    """Three equal matrices act as one, and the gradient of one is the sum of the three."""
     separate, other = make_model(replace(SMALL, tie="none")), make_model(replace(SMALL, tie=tie))
     with torch.no_grad():
         for matrix in (separate.source_embedding, separate.output):
@@ -109,6 +109,6 @@ def test_numbers_are_moderate_before_training(
         logits = run(model, source, target)
         loss = torch.nn.functional.cross_entropy(logits, torch.randint(1, 500, (len(logits),)))
     assert logits.std().item() < 1.5
-    # Little more than the log of 500 that equal chances have: the model knows nothing. It believes a little, where
-    # embeddings are the output too: a state still resembles its own token, most where feed-forward changes it least.
+    # Little more than log 500, the loss of equal chances: the model is untrained. It is above that if embeddings are
+    # the output too: a state still resembles its own token, most where feed-forward changes it least.
     assert 6.2 < loss.item() < (9 if activation == "swiglu" else 7.5)

@@ -1,4 +1,4 @@
-"""Feed-forward networks are their formulas, and dropout is where the paper has it and nowhere else."""
+"""Feed-forward networks follow their formulas, and dropout is where the paper has it and nowhere else."""
 
 import math
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_swiglu_gates_with_its_first_matrix():
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_a_sublayer_is_normed_in_its_place(norm: Literal["post", "pre"]):
-    """LayerNorm(x + Sublayer(x)), or x + Sublayer(LayerNorm(x)); a norm by hand, as Ba et al. (2016) have it."""
+    """LayerNorm(x + Sublayer(x)), or x + Sublayer(LayerNorm(x)); with a norm by hand, as in Ba et al. (2016)."""
     torch.manual_seed(0)
     module = Residual(4, 0.0, norm).double()
     nn.init.normal_(module.norm.weight)
@@ -69,7 +69,7 @@ def test_a_sublayer_is_normed_in_its_place(norm: Literal["post", "pre"]):
 
 
 def dropouts(model: Transformer) -> dict[str, nn.Dropout]:
-    """The places that drop anything."""
+    """Return the modules that drop anything."""
     return {name: module for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p}
 
 
@@ -85,7 +85,7 @@ def test_dropout_is_on_the_embeddings_and_on_every_sublayers_output():
 
 
 def test_nothing_else_is_random():
-    """With what the known places drop put back, training gives what evaluation gives."""
+    """With the output of the known dropouts restored, training gives what evaluation gives."""
     model = make_model(replace(SMALL, dropout=0.5))
     rows = make_rows()
     expected = run(model.eval(), *rows)
@@ -100,7 +100,7 @@ def test_nothing_else_is_random():
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_dropout_spares_the_way_around_the_sublayer(norm: Literal["post", "pre"]):
-    """When all of every sub-layer's output is dropped, what is left of the encoder are its norms."""
+    """If every sub-layer's whole output is dropped, only the norms of the encoder remain."""
     model = make_model(replace(SMALL, dropout=0.5, norm=norm)).train()
     seen: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""The module has the parameters that its settings say, and each of them is drawn."""
+"""The module has the parameters that its settings say, and each of them is initialised."""
 
 import itertools
 import math
@@ -47,7 +47,7 @@ VALUES = st.fixed_dictionaries(
 
 
 def count(config: ModelConfig) -> int:
-    """The parameters of the module itself, without memory for them."""
+    """Return the module's own number of parameters, without allocating them."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in Transformer(config).parameters())
 
@@ -60,7 +60,7 @@ def test_every_preset_has_the_parameters_it_says(name: str):
 @given(values=VALUES, source=st.lists(st.integers(1, 5), min_size=1, max_size=3), seed=st.integers(0, 99))
 @settings(max_examples=150, deadline=None)
 def test_what_the_settings_allow_can_be_built_and_run(values: dict[str, Any], source: list[int], seed: int):
-    """All settings that pass `problems()`: the count is right, a step can be made, and it reaches every parameter."""
+    """Any settings that pass `problems()`: the count is right, a step runs, and it reaches every parameter."""
     assert values.keys() == {field.name for field in fields(ModelConfig)}
     try:
         config = ModelConfig(**values)
@@ -80,7 +80,7 @@ def test_what_the_settings_allow_can_be_built_and_run(values: dict[str, Any], so
 
 @pytest.mark.parametrize("tie", ["all", "none"])
 def test_every_parameter_is_drawn(tie: Literal["all", "none"]):
-    """So a model made without memory (on the meta device) can be given memory and drawn there."""
+    """So a model made without memory (on the meta device) can be given memory and initialised there."""
     config = replace(SMALL, norm="pre", positions="learned", attention="additive", activation="swiglu", tie=tie)
     torch.manual_seed(5)
     expected = Transformer(config)

@@ -1,4 +1,4 @@
-"""Positions: the paper's sinusoids, the property it chose them for, rotations, learned vectors, places in sentences."""
+"""Positions: the paper's sinusoids and the property they were chosen for, rotations, learned vectors, places."""
 
 import weakref
 from dataclasses import replace
@@ -82,7 +82,7 @@ def test_rotary_positions_are_llamas():
 
 
 def test_rotations_are_in_self_attention_and_nowhere_else():
-    """Turning changes queries and keys of the same row; values, embeddings and what is read of the source stay."""
+    """They turn queries and keys of the same row; values, embeddings and attention to the source stay."""
     model = make_model(replace(SMALL, positions="rotary"))
     tokens = torch.full((4,), 5)
     assert torch.equal(*model.embed(tokens, torch.arange(4), "source")[[0, 3]])
@@ -96,7 +96,7 @@ def test_rotations_are_in_self_attention_and_nowhere_else():
 
 
 def test_only_distances_count_in_rotary_attention():
-    """Queries and keys are turned alike: all positions later by the same number give the same, doubled ones do not."""
+    """Queries and keys turn alike: shifting all positions changes nothing, doubling them does."""
     torch.manual_seed(0)
     module = MultiHeadAttention(12, 3, 4, 4).double()
     x, offsets = torch.randn(9, 12, dtype=torch.float64), torch.tensor([0, 9])
@@ -133,7 +133,7 @@ def test_learned_positions_are_rows_of_a_table_of_each_side():
     assert_near(model.embed(tokens, positions, "source"), embedded + model.source_positions.weight[positions])
     assert_near(model.embed(tokens, positions, "target"), embedded + model.target_positions.weight[positions])
     assert not torch.equal(model.source_positions.weight, model.target_positions.weight)
-    # Filler counts on behind the last sentence, over the end of the table, and must not stop the model.
+    # Filler positions continue after the last sentence, past the end of the table; that must not be an error.
     row = random_row([6], filler=40)
     assert model.encode(row.tokens, row.offsets).isfinite().all()
 

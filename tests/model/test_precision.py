@@ -1,4 +1,4 @@
-"""Half precision is near float32, and small or strange batches are no trouble."""
+"""Half precision is near float32, and small or odd batches cause no trouble."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def make_float32(**changes: Any) -> Transformer:
 
 
 def agreement(found: Tensor, expected: Tensor) -> float:
-    """The cosine of the angle between two results: 1 if they point in the same direction."""
+    """Return the cosine of the angle between two results: 1 if they point in the same direction."""
     return torch.cosine_similarity(found.float().flatten(), expected.flatten(), dim=0).item()
 
 
@@ -53,7 +53,7 @@ def test_bf16_is_near_float32(changes: dict[str, Any]):
 
 
 def spoil_memory(device: str) -> None:
-    """Leave NaN in memory that is free again: whatever is used without being written shows itself."""
+    """Fill memory with NaN and free it, so that anything used without being written shows."""
     sizes = [1 << power for power in range(6, 20)]
     spoiled = [torch.full((size,), torch.nan, device=device) for size in sizes for _ in range(20)]
     del spoiled
@@ -62,7 +62,7 @@ def spoil_memory(device: str) -> None:
 @pytest.mark.parametrize("changes", [{}, {"positions": "rotary", "norm": "pre"}, {"attention": "additive"}], ids=str)
 @pytest.mark.parametrize("device", DEVICES)
 def test_filler_is_nothing_in_half_precision_too(device: str, changes: dict[str, Any]):
-    """bf16 with filler on any device has the results and the gradients of float32 on the CPU without any."""
+    """bf16 with filler on any device has the results and gradients of float32 without filler on the CPU."""
     torch.manual_seed(0)
     model = Transformer(replace(SMALL, d_model=32, heads=4, **changes))
     lengths = [7, 30, 1, 12], [9, 20, 3, 12]
@@ -120,7 +120,7 @@ def test_one_token_is_a_batch(changes: dict[str, Any]):
 @pytest.mark.parametrize("changes", [*KINDS, {"d_model": 32, "heads": 4}], ids=str)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_batch_may_hold_no_sentence(device: str, changes: dict[str, Any], filler: int):
-    """A process's share of an epoch's last batch may be empty; its gradients are zeros then."""
+    """A process's share of an epoch's last batch may be empty; its gradients are then zeros."""
     model = make_float32(**changes).to(device)
     row = random_row([], filler=filler)
     rows = [part.to(device) for part in (row.tokens, row.offsets) * 2]

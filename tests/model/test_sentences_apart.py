@@ -1,4 +1,4 @@
-"""No position sees its future, and no sentence sees another: neither in what comes out nor in the gradients."""
+"""No position sees its future, and no sentence another one: neither in the output nor in the gradients."""
 
 from dataclasses import replace
 
@@ -92,7 +92,7 @@ def test_a_sentences_gradient_stays_in_it(name: str):
     hook = model.dropout.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     logits = run(model, source, target)
     hook.remove()
-    # The loss of the second sentence's third word: it may reach its whole source, and three places of its target.
+    # A loss of the second sentence's third word: its gradient may reach the whole source and three target positions.
     loss = logits[6 + 2].square().sum()
     source_gradient, target_gradient = torch.autograd.grad(loss, seen)
     assert source_gradient.abs().sum(-1).nonzero().flatten().tolist() == list(range(4, 4 + 5))
@@ -101,7 +101,7 @@ def test_a_sentences_gradient_stays_in_it(name: str):
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_filler_has_no_gradient(name: str):
-    """What comes out behind the last sentence is anything, but nothing in a sentence depends on it."""
+    """The output after the last sentence may be anything, but nothing in a sentence depends on it."""
     model = MODELS[name]
     source, target = make_rows([(4, 6), (5, 5)], seed=0)
     model.zero_grad()

@@ -1,4 +1,4 @@
-"""The whole model against Hugging Face's Marian, the paper's model in its own words: equal logits, equal gradients."""
+"""The whole model against Hugging Face's Marian, an independent implementation: equal logits, equal gradients."""
 
 import pytest
 import torch

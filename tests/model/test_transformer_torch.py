@@ -27,7 +27,7 @@ def sinusoids_of_the_paper(longest: int, d_model: int) -> Tensor:
 
 
 class Reference(nn.Module):
-    """Figure 1 out of torch's layers, on padded batches; embeddings, positions and projection by hand."""
+    """Figure 1 built of torch's layers, on padded batches; embeddings, positions and projection by hand."""
 
     def __init__(self, ours: Transformer):
         super().__init__()
@@ -59,7 +59,7 @@ class Reference(nn.Module):
                 theirs.copy_(ours.get_parameter(name))
 
     def pair(self, ours: Transformer) -> list[tuple[str, nn.Parameter]]:
-        """Which of our parameters is which of torch's."""
+        """Return which of our parameters is which of torch's."""
         attentions = {"self": "self_attn", "cross": "multihead_attn"}
         pairs = [("embedding.weight", self.embedding)]
         pairs += [(f"{side}_positions.weight", table) for side, table in zip(("source", "target"), self.positions)]

@@ -13,13 +13,13 @@ WORDS = (
 
 
 def make_sentences(count: int, seed: int = 0, longest: int = 14) -> list[str]:
-    """Sentences of random words."""
+    """Return sentences of random words."""
     chance = random.Random(seed)
     return [" ".join(chance.choices(WORDS, k=chance.randint(1, longest))) for _ in range(count)]
 
 
 def damage(lines: Sequence[str], share: float, seed: int = 0) -> list[str]:
-    """The same sentences with a share of their words dropped, replaced or moved."""
+    """Return the sentences with a share of their words dropped, replaced or moved."""
     chance = random.Random(seed)
     damaged: list[str] = []
     for line in lines:
@@ -33,7 +33,7 @@ def damage(lines: Sequence[str], share: float, seed: int = 0) -> list[str]:
 def make_texts(
     systems: Sequence[list[str]], references: Sequence[Sequence[str | None]], source: list[str] | None = None
 ) -> Texts:
-    """Texts that were never files."""
+    """Return texts that were never files."""
     named = [System(f"system {number}", lines) for number, lines in enumerate(systems, start=1)]
     return Texts(named, [list(reference) for reference in references], source)
 

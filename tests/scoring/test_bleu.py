@@ -45,7 +45,7 @@ def test_the_options_are_sacrebleus(triples: list[tuple[str, str, str]], tokeniz
 
 
 def test_a_corpus_is_scored_as_a_whole():
-    """Counts are summed before they are divided: it is not the mean of its sentences' scores."""
+    """Counts are summed before they are divided, so it is not the mean of its sentences' scores."""
     translations = ["the cat sat on the mat", "a dog", ""]
     references = ["the cat sat on the mat", "the dog barked at the moon", "nothing"]
     score = corpus_bleu(translations, references).score
@@ -70,7 +70,7 @@ def test_the_signature_says_which_bleu_it_is():
 
 def test_nothing_is_left_out_of_a_score_unseen():
     with pytest.raises(
-        DataError, match=r"there are 1 translations and 2 references; BLEU wants one reference for each"
+        DataError, match=r"there are 1 translations and 2 references; BLEU needs one reference for each"
     ):
         corpus_bleu(["a"], ["a", "b"])
     with pytest.raises(DataError, match=r"there are 1 translations and 2 references"):
@@ -113,7 +113,7 @@ def test_a_tokenizer_that_cannot_be_downloaded_says_so(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
     monkeypatch.setattr(tokenizer_spm, "download_file", refuse)
-    with pytest.raises(TransduceError, match=r"flores200 reads a subword model .* downloads once.*no network.*13a"):
+    with pytest.raises(TransduceError, match=r"flores200 needs a subword model .* could not download.*no network.*13a"):
         corpus_bleu(["a"], ["a"], tokenize="flores200")
 
 

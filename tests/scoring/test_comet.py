@@ -1,4 +1,4 @@
-"""COMET is used where it is installed, as its documentation says, and asked for where it is not."""
+"""COMET is used as documented if it is installed; if not, the error asks for it."""
 
 import io
 import re
@@ -22,7 +22,7 @@ SYSTEMS = [["eins", "zwo"], ["ein", "zwei"]]
 
 @dataclass
 class Comet:
-    """Stands for the package: keeps what it is asked, and answers with the lengths of translations."""
+    """Stands in for the package: records its input and returns the lengths of translations."""
 
     loaded: list[str] = field(default_factory=list)
     downloaded: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Comet:
 
 @pytest.fixture
 def comet(monkeypatch: pytest.MonkeyPatch) -> Comet:
-    """Put it where the package would be."""
+    """Put it in the place of the package."""
     fake, module = Comet(), ModuleType("comet")
     vars(module).update(download_model=fake.download_model, load_from_checkpoint=fake.load_from_checkpoint)
     monkeypatch.setitem(sys.modules, "comet", module)

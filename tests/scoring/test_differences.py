@@ -1,4 +1,4 @@
-"""Where two sentences differ is marked word by word, and no character is lost."""
+"""Differences between two sentences are marked word by word, and no character is lost."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ TEXT = st.text(st.sampled_from(list("ab äß,.-'’\t\u00a0\n我กア𠀀\U0001
 
 
 def show(pieces: list[Piece]) -> str:
-    """Pieces as text: [words of this sentence alone], {words that stand elsewhere}."""
+    """Return pieces as text: [words of this sentence alone], {words that stand elsewhere}."""
     around = {"same": "{}", "moved": "{{{}}}", "other": "[{}]"}
     return "".join(around[piece.kind].format(piece.text) for piece in pieces)
 

@@ -1,4 +1,4 @@
-"""The paper's BLEU is what tensor2tensor's script computes with Moses' own scripts."""
+"""The paper's BLEU equals that of tensor2tensor's script with Moses' own scripts."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from transduce.scoring.paper import LANGUAGES, SPLIT_COMPOUNDS, MosesTokens, mak
 
 
 def multi_bleu(hypotheses: list[str], references: list[list[str]]) -> float:
-    """BLEU by its definition (Papineni 2002) on words between spaces: clipped n-grams, closest length, no smoothing."""
+    """Return BLEU as defined (Papineni 2002) on words between spaces: clipped n-grams, closest length, no smoothing."""
     matched, total = Counter[int](), Counter[int]()
     length = wanted = 0
     for line, *others in zip(hypotheses, *references):
@@ -37,7 +37,7 @@ def multi_bleu(hypotheses: list[str], references: list[list[str]]) -> float:
 
 
 def ngrams(words: list[str], order: int) -> Counter[tuple[str, ...]]:
-    """How often each n-gram is there."""
+    """Count each n-gram."""
     return Counter(tuple(words[place : place + order]) for place in range(len(words) - order + 1))
 
 
@@ -88,7 +88,7 @@ def test_compounds_are_split_in_german_alone():
 
 
 def test_a_letter_between_hyphens_goes_to_the_first():
-    """As in the original: a match begins where the last one ended."""
+    """As in the original, where a match begins at the end of the last one."""
     assert split_compounds("a-b-c-d") == "a ##AT##-##AT## b-c ##AT##-##AT## d"
     assert split_compounds("ab-cd-ef") == "ab ##AT##-##AT## cd ##AT##-##AT## ef"
     assert split_compounds("- a -b c- --") == "- a -b c- --"
@@ -119,5 +119,5 @@ def test_the_languages_are_those_whose_abbreviations_are_known():
         MosesTokens("dee")
     with pytest.raises(UsageError, match=r"cannot tokenise the language xx; choose among as bn ca"):
         check_metrics(["paper"], MetricSettings(language="xx"))
-    with pytest.raises(UsageError, match=r"tokenised by language; name that of the references with --language de"):
+    with pytest.raises(UsageError, match=r"tokenised by language; give that of the references, such as --language de"):
         check_metrics(["paper"], MetricSettings())

@@ -77,7 +77,7 @@ def test_a_sentence_of_punctuation_is_left_out_and_one_without_brackets_is_compl
 
 
 def evalb(found: Tree, gold: Tree) -> tuple[int, int, int, int]:
-    """Matched brackets, gold's, those found, and those that cross, as EVALB counts them."""
+    """Return the matched brackets, the reference's, those found and those that cross, as EVALB counts them."""
     deleted = [leaf.label in (",", ":", "``", "''", ".") for leaf in gold.leaves()]
 
     def brackets(tree: Tree, first: int) -> Iterator[tuple[str, int, int]]:
@@ -109,7 +109,7 @@ def evalb(found: Tree, gold: Tree) -> tuple[int, int, int, int]:
 
 
 def random_tree(chance: random.Random, leaves: list[Tree]) -> Tree:
-    """Any tree over some words."""
+    """Return a random tree over some words."""
 
     def build(some: list[Tree], depth: int) -> list[Tree]:
         if len(some) == 1 and (depth > 5 or chance.random() < 0.6):
@@ -141,7 +141,7 @@ def test_counts_are_evalbs(seed: int, tags: list[str]):
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
-    """Gold trees, spread over lines with function tags and traces, and a system's trees, one to a line."""
+    """Gold trees spread over lines, with function tags and traces, and a system's trees, one per line."""
     trees = make_trees(30, 5)
     spread = [str(tree).replace("(NP ", "(NP-SBJ-1 ").replace(" (VP", " (NP (-NONE- *))\n  (VP") for tree in trees]
     (tmp_path / "gold.mrg").write_text("\n".join(spread), encoding="utf-8")
@@ -194,8 +194,8 @@ def test_other_words_are_an_error_that_names_the_tree(bank: Path):
     with pytest.raises(DataError) as error:
         score(request(bank, "other.trees"))
     first, second, remedy = str(error.value).splitlines()
-    assert first.startswith(f"{bank / 'other.trees'}:4: its word 2 is horse, and that of {bank / 'gold.mrg'}:")
-    assert second.startswith(f"{bank / 'other.trees'}:6: has 1 words, and {bank / 'gold.mrg'}:")
+    assert first.startswith(f"{bank / 'other.trees'}:4: its word 2 is horse, but that of {bank / 'gold.mrg'}:")
+    assert second.startswith(f"{bank / 'other.trees'}:6: has 1 words, but {bank / 'gold.mrg'}:")
     assert "the same words" in remedy
 
 
@@ -218,7 +218,7 @@ def test_sentences_of_other_trees_can_be_left_out(bank: Path):
     assert report.texts.sentences == len(kept) <= 20
     complete = next(one.value for one in report.scores[0] if one.name == "complete")
     assert complete == pytest.approx(100 * sum(number % 3 > 0 for number in kept) / len(kept))
-    with pytest.raises(DataError, match="all 30 sentences stand in the trees that are left out"):
+    with pytest.raises(DataError, match="all 30 sentences are in the trees to leave out"):
         score(request(bank, "ours.trees", leave_out=(bank / "same.trees",)))
     with pytest.raises(UsageError, match="--leave-out is for trees"):
         score(request(bank, "ours.trees", metrics=("bleu",), leave_out=(bank / "seen.mrg",)))

@@ -1,4 +1,4 @@
-"""The perplexity of references is the exponential of the mean surprise of a token."""
+"""The perplexity of references is the exponential of a token's mean surprisal."""
 
 import math
 

@@ -30,13 +30,13 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def make_request(files: dict[str, Path], *systems: str, **options: Any) -> ScoreRequest:
-    """A request for some systems, with few resamples."""
+    """Return a request for some systems, with few resamples."""
     options = {"samples": 40} | options
     return ScoreRequest(systems=tuple(files[name] for name in systems), references=(files["ref.de"],), **options)
 
 
 def measure_words(source: Any, references: Any) -> Likelihood:
-    """A model to which every word is one of two."""
+    """Stand in for a model that gives every word a probability of one half."""
     assert list(source) == SOURCE
     assert list(references) == REFERENCES
     lengths = [len(line.split()) for line in references]
@@ -44,7 +44,7 @@ def measure_words(source: Any, references: Any) -> Likelihood:
 
 
 def printed(report: ScoreReport) -> str:
-    """What a pipe gets."""
+    """Return what a pipe gets."""
     stream = io.StringIO()
     show_scores(report, stream)
     return stream.getvalue()
@@ -155,7 +155,7 @@ def test_a_terminal_gets_a_table_with_whole_numbers(
 def test_the_perplexity_of_the_references_is_measured_and_shown(files: dict[str, Path]):
     report = score(make_request(files, "good", source=files["src"], metrics=("bleu",)), measure_words)
     words = sum(len(line.split()) for line in REFERENCES)
-    assert f"perplexity of the references: 2.00 a subword (0.693 nats, {words} subwords)\n" in printed(report)
+    assert f"perplexity of the references: 2.00 per subword (0.693 nats, {words} subwords)\n" in printed(report)
     with pytest.raises(UsageError, match="--model reads the source sentences as well; give --source FILE"):
         score(make_request(files, "good"), measure_words)
 
@@ -219,7 +219,7 @@ def test_sentences_may_go_to_standard_output_and_the_table_does_not(
     out, err = capsys.readouterr()
     assert len([json.loads(line) for line in out.splitlines()]) == 50
     assert "chrF2" in err
-    with pytest.raises(UsageError, match="--json and --sentences - both want standard output"):
+    with pytest.raises(UsageError, match="--json and --sentences - both write to standard output"):
         score(make_request(files, "good", sentences=STANDARD_INPUT, json=True))
 
 
@@ -241,16 +241,16 @@ def test_standard_input_may_be_scored(files: dict[str, Path], monkeypatch: pytes
 
 def test_what_cannot_be_written_is_refused_before_any_work(files: dict[str, Path], tmp_path: Path):
     for options, message in (
-        ({"report": tmp_path / "no" / "page.html"}, "page.html: its folder is not there"),
-        ({"sentences": tmp_path / "no" / "s.jsonl"}, "s.jsonl: its folder is not there"),
+        ({"report": tmp_path / "no" / "page.html"}, "page.html: its folder does not exist"),
+        ({"sentences": tmp_path / "no" / "s.jsonl"}, "s.jsonl: its folder does not exist"),
         ({"report": tmp_path}, "is a folder; name a file in it"),
-        ({"report": STANDARD_INPUT}, "--report - has no name"),
-        ({"report": files["good"]}, "would overwrite a file that is to be read"),
+        ({"report": STANDARD_INPUT}, "--report cannot write to standard output"),
+        ({"report": files["good"]}, "would overwrite an input file"),
         ({"sentences": files["ref.de"]}, "--sentences .* would overwrite"),
-        ({"report": files["bad"]}, "bad: is there already, and is no page"),
-        ({"sentences": Path("/dev/null")}, "/dev/null: is there already, and is no file"),
-        ({"samples": -1}, "whole numbers from 0"),
-        ({"seed": -1}, "whole numbers from 0"),
+        ({"report": files["bad"]}, "bad: already exists and is not a page"),
+        ({"sentences": Path("/dev/null")}, "/dev/null: already exists and is not a regular file"),
+        ({"samples": -1}, "must be whole numbers, 0 or more"),
+        ({"seed": -1}, "must be whole numbers, 0 or more"),
         ({"workers": 0}, "--workers 0 is not positive"),
         ({"metrics": ("blue",)}, "did you mean bleu"),
         ({"tokenize": "13b"}, "did you mean 13a"),

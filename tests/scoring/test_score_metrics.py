@@ -29,7 +29,7 @@ SACRE = ["bleu", "chrf", "chrf++", "ter"]
 
 
 def sacre(name: str, *, lowercase: bool = False, single: bool = False) -> Any:
-    """sacreBLEU's metric, made in its documented way."""
+    """Return sacreBLEU's metric, made in its documented way."""
     match name:
         case "bleu":
             return BLEU(lowercase=lowercase, effective_order=single)
@@ -44,7 +44,7 @@ def sacre(name: str, *, lowercase: bool = False, single: bool = False) -> Any:
 def check_against_sacrebleu(
     found: Measured, hypotheses: Sequence[str], references: Sequence[Sequence[str | None]], *, lowercase: bool = False
 ) -> None:
-    """Compare set, sentences and signature."""
+    """Compare the scores of the set and of sentences, and the signature."""
     metric = sacre(found.name, lowercase=lowercase)
     assert found.value == pytest.approx(metric.corpus_score(list(hypotheses), references).score, abs=1e-9)
     assert found.signature == str(metric.get_signature())
@@ -82,7 +82,7 @@ def test_a_sentence_may_have_fewer_references():
 
 @pytest.mark.parametrize("name", [*SACRE, "paper", "exact"])
 def test_any_choice_of_sentences_has_the_score_of_a_set_of_them(name: str):
-    """Also one that holds a sentence several times."""
+    """Even one that has a sentence several times."""
     settings = MetricSettings(language="de")
     [[found]] = measure(make_texts([GOOD], [REFERENCES, OTHERS]), [name], settings)
     chosen = random.Random(5).choices(range(len(GOOD)), k=25)

@@ -1,4 +1,4 @@
-"""The page is whole by itself, says what was measured, and shows the sentences it claims to show."""
+"""The page needs nothing else, says what was measured, and shows the sentences it claims to show."""
 
 import re
 from dataclasses import replace
@@ -26,7 +26,7 @@ EMPTY = {"meta", "input", "br"}
 
 
 class Page(HTMLParser):
-    """Reads a page: whether its tags are closed, and the sentences of each list."""
+    """Parses a page: whether its tags are closed, and the sentences of each list."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -63,7 +63,7 @@ class Page(HTMLParser):
             list(self.lists.values())[-1][-1]["rows"][-1] += data
 
     def lines(self, title: str) -> list[int]:
-        """The lines of one list."""
+        """Return the lines of one list."""
         return [int(article["data-line"]) for article in self.lists[title]]
 
 
@@ -217,7 +217,7 @@ def test_the_perplexity_of_the_references_is_shown():
     report = replace(make_report([GOOD]), likelihood=Likelihood([-8.0] * 60, [4] * 60))
     page = Page(make_page(report))
     assert "7.39" in page.text
-    assert "reference 2.00 nats a subword" in page.text
+    assert "reference 2.00 nats per subword" in page.text
 
 
 def test_without_resamples_there_are_no_intervals():

@@ -1,4 +1,4 @@
-"""What is scored belongs together line by line, and what does not is named with its file and line."""
+"""Scored texts match line by line, and what does not match is named with its file and line."""
 
 import gzip
 import io
@@ -19,7 +19,7 @@ LINES = ["eins", "zwei  Äpfel ", "\u2028drei\x85", "vi\rer"]
 
 
 def type_in(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
-    """Put something on standard input."""
+    """Put text on standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
 
 
@@ -47,7 +47,7 @@ def test_a_hyphen_is_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     texts = read_texts([STANDARD_INPUT], [reference], None)
     assert [(system.name, system.lines) for system in texts.systems] == [("standard input", LINES)]
     type_in(monkeypatch, b"")
-    with pytest.raises(DataError, match="standard input: there is nothing to read"):
+    with pytest.raises(DataError, match="standard input: it is empty"):
         read_texts([STANDARD_INPUT], [reference], None)
     with pytest.raises(UsageError, match=r"standard input \(-\) can be read once"):
         read_texts([STANDARD_INPUT], [reference], STANDARD_INPUT)
@@ -72,15 +72,15 @@ def test_what_is_not_utf_8_is_named_with_its_line(tmp_path: Path, monkeypatch: p
     with pytest.raises(DataError) as caught:
         read_lines(path)
     assert str(caught.value).splitlines() == [
-        f"{path}:2: not UTF-8 (byte 0xE4 at place 1)",
-        f"{path}:4: not UTF-8 (byte 0xFF at place 3)",
+        f"{path}:2: not UTF-8 (byte 0xE4 at position 1)",
+        f"{path}:4: not UTF-8 (byte 0xFF at position 3)",
         "convert the file to UTF-8",
     ]
     type_in(monkeypatch, b"\xff\n" * 1300)
     with pytest.raises(DataError) as caught:
         read_lines(STANDARD_INPUT)
     assert str(caught.value).splitlines()[4:] == [
-        "standard input:5: not UTF-8 (byte 0xFF at place 1)",
+        "standard input:5: not UTF-8 (byte 0xFF at position 1)",
         "and 1,295 more lines like these",
         "convert the file to UTF-8",
     ]
@@ -173,11 +173,11 @@ def test_what_is_seldom_meant_is_said():
     [equal] = find_oddities(make_texts([["x"] * 4, list(reference)], [["a"] * 4, reference]))
     assert equal.startswith("system 2: every line equals its reference")
     [tokenised] = find_oddities(make_texts([["Das ist .", "Ja .", "So .", "Nein , nie ."]], [reference]))
-    assert "undo the tokenisation" in tokenised
+    assert "detokenise" in tokenised
     trees = make_texts([["(S (NN a))", "(S (NN b))"]], [["(NP (NN a))", "(NP (NN b))"]])
     lines = [f'{{"source": "a", "translation": "{line}", "score": -1.5}}' for line in reference]
     [as_text] = find_oddities(make_texts([lines], [reference]))
-    assert "these lines are JSON, and scored as they stand" in as_text
+    assert "these lines are JSON, scored here as plain text" in as_text
     for other in ("Das.", "{", '{"text": "Das."}', "{" * 100_000):
         assert not list(find_oddities(make_texts([[*lines[:-1], other]], [reference])))
     [as_words] = find_oddities(trees)

@@ -1,4 +1,4 @@
-"""Resampling is sacreBLEU's; the p-value is as often small by chance as it says."""
+"""Resampling is sacreBLEU's; the p-value is small by chance as often as it says."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_a_much_better_system_differs():
 
 
 def test_a_difference_is_found_by_chance_as_often_as_the_p_value_says():
-    """Of systems that are equally good, 5 in 100 differ at p < 0.05, and half at p < 0.5."""
+    """Of equally good systems, 5 in 100 differ at p < 0.05, and half at p < 0.5."""
     random = np.random.default_rng(0)
     p_values = np.array(
         [

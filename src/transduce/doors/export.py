@@ -7,19 +7,19 @@ from transduce.errors import UsageError
 from transduce.flags import Parser
 
 KINDS = ("transduce", "ctranslate2", "argos", "huggingface", "onnx", "program")
-NOT_CHECKED = 3  # the exit code when the export is there, but what would run it is not
+NOT_CHECKED = 3  # the exit code if the export is written, but the runtime to check it with is not installed
 
 
 def export(parser: Parser, argv: list[str]) -> int:
-    """Read the arguments, export, and say what the check found."""
-    parser.add_argument("model", metavar="RUN", help="a run, a checkpoint or a model")
+    """Read the arguments, export, and print what the check found."""
+    parser.add_argument("model", metavar="RUN", help="run, checkpoint or model")
     parser.add_argument(
         "--to",
         choices=KINDS,
         required=True,
-        help="the runtime; transduce makes a model of our own alone, argos a package, the others a folder",
+        help="runtime to convert for; transduce writes a standalone model, argos a package, the others a folder",
     )
-    parser.add_argument("--out", metavar="PATH", help="the new folder, or package (default RUN-KIND)")
+    parser.add_argument("--out", metavar="PATH", help="folder or package to write (default RUN-KIND)")
     parser.add_argument(
         "--precision",
         choices=["float32", "int8"],
@@ -27,18 +27,21 @@ def export(parser: Parser, argv: list[str]) -> int:
         help="int8 is smaller and faster (default float32)",
     )
     parser.add_argument(
-        "--languages", metavar="CODE", nargs=2, help="source and target, instead of what the model says: en de"
+        "--languages", metavar="CODE", nargs=2, help="source and target, as in en de (default: as the model says)"
     )
     parser.add_argument(
-        "--check", metavar="FILE", help="sentences to check with (default: of the dev set, if it is there)"
+        "--check", metavar="FILE", help="sentences to check with (default: the dev set's, if it is there)"
     )
-    parser.add_argument("--reference", metavar="FILE", help="their translations, by which int8 is judged")
+    parser.add_argument("--reference", metavar="FILE", help="translations of the --check sentences, to judge int8 by")
     parser.add_argument(
-        "--sentences", metavar="N", type=int, help="most sentences to check with; 0: no check (default 100, int8 1000)"
+        "--sentences",
+        metavar="N",
+        type=int,
+        help="most sentences to check with; 0: no check (default 100; 1000 for int8)",
     )
     given, _ = parser.parse(argv)
     if given.reference and not given.check:
-        raise UsageError("--reference holds the translations of the sentences in --check FILE; give that too")
+        raise UsageError("--reference holds translations of the --check sentences; give --check FILE too")
     many = (1000 if given.precision == "int8" else 100) if given.sentences is None else given.sentences
     if many < 0:
         raise UsageError(f"--sentences {many} is negative")

@@ -9,18 +9,26 @@ KINDS = ("huggingface", "marian", "fairseq", "joeynmt", "opennmt", "ctranslate2"
 
 
 def import_(parser: Parser, argv: list[str]) -> None:
-    """Read the arguments, import, and say what was found."""
-    parser.add_argument("source", metavar="SOURCE", help="the other toolkit's model: its folder or file")
-    parser.add_argument("--out", metavar="MODEL", required=True, help="folder of the new model")
-    parser.add_argument("--kind", choices=KINDS, help="how SOURCE was saved (default: found by its files)")
+    """Read the arguments, import, and print what was found."""
+    parser.add_argument("source", metavar="SOURCE", help="folder or file of the other toolkit's model")
+    parser.add_argument("--out", metavar="MODEL", required=True, help="folder for the new model")
+    parser.add_argument("--kind", choices=KINDS, help="toolkit that saved SOURCE (default: told by its files)")
     parser.add_argument(
-        "--languages", metavar="CODE", nargs=2, help="source and target, instead of what SOURCE says: en de"
+        "--languages", metavar="CODE", nargs=2, help="source and target, as in en de (default: as SOURCE says)"
     )
     parser.add_argument(
-        "--vocabularies", metavar="FILE", nargs="+", default=[], help="of source and target, where SOURCE names none"
+        "--vocabularies",
+        metavar="FILE",
+        nargs="+",
+        default=[],
+        help="vocabularies of source and target, if SOURCE names none",
     )
     parser.add_argument(
-        "--pieces", metavar="FILE", nargs="+", default=[], help="SentencePiece models of source and target, likewise"
+        "--pieces",
+        metavar="FILE",
+        nargs="+",
+        default=[],
+        help="SentencePiece models of source and target, if SOURCE names none",
     )
     given, _ = parser.parse(argv)
     for name in ("vocabularies", "pieces"):
@@ -35,7 +43,7 @@ def import_(parser: Parser, argv: list[str]) -> None:
     model = found.config.model
     if languages and found.languages and languages != found.languages:
         said = " ".join(found.languages)
-        print(f"note: {given.source} says --languages {said}; yours are taken instead", file=sys.stderr)
+        print(f"note: {given.source} says --languages {said}; using yours instead", file=sys.stderr)
     languages = languages or found.languages
     pair = f", {languages[0]} → {languages[1]}" if languages else ""
     print(f"{given.out}: {model.parameters():,} parameters, {model.vocabulary:,} subwords{pair}")

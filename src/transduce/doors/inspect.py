@@ -24,8 +24,8 @@ def inspect(parser: Parser, argv: list[str]) -> None:
     data = DataSet.open(Path(given.data))
     if given.verify:
         if problems := list(data.verify()):
-            raise DataError("\n".join([*problems, "run prepare again with the same settings to mend the data set"]))
-        print(f"{given.data}: all {len(data.files())} files are as they were written", file=sys.stderr)
+            raise DataError("\n".join([*problems, "run prepare again with the same settings to repair the data set"]))
+        print(f"{given.data}: all {len(data.files())} files match their checksums", file=sys.stderr)
     if given.report:
         print_json(data.report()) if given.json else show_report(data.report(), sys.stdout)
     else:

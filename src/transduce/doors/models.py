@@ -7,11 +7,11 @@ from transduce.flags import Parser
 
 
 def models(parser: Parser, argv: list[str]) -> None:
-    """List the models that are there, or print the card of one."""
-    parser.add_argument("folders", metavar="FOLDER", nargs="*", help="also those anywhere below these folders")
+    """List the available models, or print the card of one."""
     parser.add_argument(
-        "--card", metavar="MODEL", help="print the card of this one: what it is and what it is good for"
+        "folders", metavar="FOLDER", nargs="*", help="also list the models anywhere below these folders"
     )
+    parser.add_argument("--card", metavar="MODEL", help="print this model's card: what it is and what it is good for")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given, _ = parser.parse(argv)
 

@@ -10,12 +10,18 @@ from transduce.presets import PRESETS
 
 def parse(parser: Parser, argv: list[str]) -> None:
     """Load the model and parse lines."""
-    parser.add_argument("models", metavar="RUN", nargs="+", help="a run, a checkpoint or a model; several: an ensemble")
+    parser.add_argument("models", metavar="RUN", nargs="+", help="run, checkpoint or model; several form an ensemble")
     parser.add_argument("--input", metavar="FILE", help="sentences, one to a line (default standard input)")
-    parser.add_argument("--trees", metavar="FILE", help="parse the words of these trees instead, to be scored by them")
-    parser.add_argument("--out", metavar="FILE", help="file of trees; if the job is killed, the same command goes on")
+    parser.add_argument(
+        "--trees",
+        metavar="FILE",
+        help="parse the words of these trees instead, so that the output can be scored against them",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="file to write; if the job is killed, the same command resumes it"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON: words, tree, scores, alternatives")
-    parser.add_argument("--draw", action="store_true", help="draw the trees in characters")
+    parser.add_argument("--draw", action="store_true", help="draw the trees as text")
     parser.add_argument("--svg", metavar="FILE", help="also draw them, up to 200, as a picture")
     add_engine(parser)
     add_settings(parser, PRESETS["parsing"].config.search)

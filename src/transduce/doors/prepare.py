@@ -8,11 +8,11 @@ from transduce.flags import Parser, add_settings
 
 
 def prepare(parser: Parser, argv: list[str]) -> None:
-    """Resolve the settings, prepare the data set and show what became of the corpus."""
+    """Resolve the settings, prepare the data set and report on it."""
     from transduce import strict
     from transduce.text.inputs import PrepareConfig, starting_config
 
-    parser.add_argument("out", metavar="OUT", help="folder the data set is written to")
+    parser.add_argument("out", metavar="OUT", help="folder for the data set")
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings; flags override it")
     add_settings(parser, PrepareConfig)
     given, flags = parser.parse(argv)
@@ -20,7 +20,7 @@ def prepare(parser: Parser, argv: list[str]) -> None:
     start = starting_config(*(flags.get(name) or file.get(name) for name in ("builtin", "task")))
     config = resolve(start, given.config, flags)
 
-    from transduce.text import prepare as text  # after the arguments are read, so that help and mistakes answer sooner
+    from transduce.text import prepare as text  # imported late, so that help and errors appear sooner
     from transduce.text.report import show_report
 
     data, made = text.prepare(Path(given.out), config)

@@ -14,9 +14,9 @@ def presets(parser: Parser, argv: list[str]) -> None:
     from transduce.config import Config
     from transduce.tables import print_table
 
-    parser.add_argument("name", metavar="NAME", nargs="?", help="preset to print; without it, all are listed")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="preset to print; without it, list them all")
     parser.add_argument(
-        "--config", metavar="FILE", help="TOML file of settings laid over the preset; flags override it"
+        "--config", metavar="FILE", help="TOML file of settings that override the preset's; flags override both"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_settings(parser, Config)
@@ -25,7 +25,7 @@ def presets(parser: Parser, argv: list[str]) -> None:
         config = resolve(get(given.name).config, given.config, flags)
         print_json(strict.to_dict(config)) if given.json else print(strict.to_toml(config), end="")
     elif given.config or flags:
-        raise UsageError("settings need a preset to be laid over; name one, as in `transduce presets base …`")
+        raise UsageError("settings override those of a preset; name one, as in `transduce presets base …`")
     elif given.json:
         print_json([_preset_as_dict(preset) for preset in PRESETS.values()])
     else:

@@ -12,7 +12,7 @@ def serve(parser: Parser, argv: list[str]) -> None:
     from transduce.serving.options import ServeConfig
 
     parser.add_argument(
-        "names", metavar="RUN", nargs="*", help="runs, checkpoints or models; en-de=RUN says the languages of one"
+        "names", metavar="RUN", nargs="*", help="runs, checkpoints or models; en-de=RUN gives a model's languages"
     )
     parser.add_argument(
         "--to",
@@ -20,19 +20,21 @@ def serve(parser: Parser, argv: list[str]) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="also models of `transduce models` that translate into these",
+        help="also serve models from `transduce models` that translate into these",
     )
-    parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="from this language, where several can be")
+    parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="source language, if several models fit --to")
     parser.add_argument(
         "--glossary",
         metavar="FILE",
         nargs="+",
         action="extend",
         default=[],
-        help="terms with their translations, as for translate; en-de=FILE where several pairs of languages are served",
+        help="terms and their translations, as for translate; en-de=FILE if several language pairs are served",
     )
-    parser.add_argument("--api-keys", metavar="FILE", help="file of API keys, one to a line; who has none is refused")
-    parser.add_argument("--open", action="store_true", help="let others in without a key")
+    parser.add_argument(
+        "--api-keys", metavar="FILE", help="file of API keys, one to a line; requests without one are refused"
+    )
+    parser.add_argument("--open", action="store_true", help="allow other machines without API keys")
     add_engine(parser)
     add_settings(parser, ServeConfig)
     given, flags = parser.parse(argv)
@@ -49,7 +51,7 @@ def serve(parser: Parser, argv: list[str]) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("transduce"):
             raise
-        raise UsageError(f"{error.name} is not installed; `pip install 'transduce[serve]'` brings it") from None
+        raise UsageError(f"{error.name} is not installed; run: pip install 'transduce[serve]'") from None
 
     answer(
         ServeJob(

@@ -7,25 +7,29 @@ from transduce.flags import Parser, add_settings
 
 
 def show(parser: Parser, argv: list[str]) -> None:
-    """Look at one sentence: a page, a picture, JSON."""
+    """Look at one sentence, on a page, in a picture or as JSON."""
     from transduce.config import SearchConfig
     from transduce.seeing.options import PictureConfig
 
-    parser.add_argument("model", metavar="RUN", nargs="?", help="a run, a checkpoint or a model; not with --to")
-    parser.add_argument("sentence", metavar="SENTENCE", help="what is translated and looked at")
-    parser.add_argument("--to", metavar="LANGUAGE", help="use a model of `transduce models` that translates into this")
-    parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="from this language, where several can be")
+    parser.add_argument("model", metavar="RUN", nargs="?", help="run, checkpoint or model; not with --to")
+    parser.add_argument("sentence", metavar="SENTENCE", help="sentence to translate and look at")
+    parser.add_argument(
+        "--to", metavar="LANGUAGE", help="use a model from `transduce models` that translates into this language"
+    )
+    parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="source language, if several models fit --to")
     parser.add_argument("--target", metavar="TEXT", help="look at this translation instead of searching for one")
     parser.add_argument(
-        "--out", metavar="FILE", help="page to write (default attention.html, if nothing else is wanted)"
+        "--out", metavar="FILE", help="page to write (default attention.html, unless --svg or --json is given)"
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.add_argument(
-        "--svg", metavar="FILE", help="write a picture for a paper; --kind, --layer, --head choose what of"
+        "--svg", metavar="FILE", help="write a picture for a paper; --kind, --layer and --head choose what it shows"
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON (docs/seeing.md)")
     parser.add_argument(
-        "--roles", metavar="FILE", help="choose heads by role: the page of transduce heads, or its JSON"
+        "--roles",
+        metavar="FILE",
+        help="page or JSON written by transduce heads, to choose heads on the page by their role",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
     add_settings(parser, PictureConfig)
@@ -41,7 +45,7 @@ def show(parser: Parser, argv: list[str]) -> None:
     own = {key: flags.pop(key) for key in list(flags) if key in strict.to_dict(PictureConfig())}
     picture = strict.apply(PictureConfig(), own, "command line")
     if own and not given.svg:
-        raise UsageError(f"--{next(iter(own))} says what a picture is of; give --svg FILE as well")
+        raise UsageError(f"--{next(iter(own))} applies to pictures; give --svg FILE as well")
 
     from transduce.seeing.run import ShowJob
     from transduce.seeing.run import show as look
@@ -67,11 +71,15 @@ def heads(parser: Parser, argv: list[str]) -> None:
     """Measure all heads over a test set."""
     from transduce.seeing.options import HeadsConfig
 
-    parser.add_argument("model", metavar="RUN", help="a run, a checkpoint or a model")
+    parser.add_argument("model", metavar="RUN", help="run, checkpoint or model")
     parser.add_argument("--source", metavar="FILE", required=True, help="sentences of a test set, one to a line")
     parser.add_argument("--target", metavar="FILE", required=True, help="their translations")
-    parser.add_argument("--alignments", metavar="FILE", help="links to agree with, 0-0 1-2 …; default: the model's own")
-    parser.add_argument("--out", metavar="FILE", help="page to write (default heads.html, unless JSON is wanted)")
+    parser.add_argument(
+        "--alignments",
+        metavar="FILE",
+        help="file of word alignments to compare heads with, as in 0-0 1-2 (default: the model's own)",
+    )
+    parser.add_argument("--out", metavar="FILE", help="page to write (default heads.html, unless --json is given)")
     parser.add_argument("--json", action="store_true", help="print JSON (docs/seeing.md)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
     add_settings(parser, HeadsConfig)

@@ -15,7 +15,7 @@ from transduce.flags import Parser, add_settings
 if TYPE_CHECKING:
     from transduce.training.run import Request
 
-SIZES = {"source_tokens", "target_tokens", "parts", "sentences"}  # of batches
+SIZES = {"source_tokens", "target_tokens", "parts", "sentences"}  # settings for the size of batches
 
 
 def train(parser: Parser, argv: list[str]) -> int:
@@ -33,33 +33,37 @@ def train(parser: Parser, argv: list[str]) -> int:
 
 def _read(parser: Parser, argv: list[str]) -> "Request":
     parser.add_argument("data", metavar="DATA", help="data set made by transduce prepare")
-    parser.add_argument("--out", metavar="RUN", required=True, help="folder of the run: its checkpoints, log and model")
     parser.add_argument(
-        "--preset", metavar="NAME", help="settings to begin with (default base, or with --from those to tune it with)"
+        "--out", metavar="RUN", required=True, help="folder for the run: its checkpoints, log and model"
     )
-    parser.add_argument("--config", metavar="FILE", help="TOML file of settings laid over them; flags override it")
+    parser.add_argument(
+        "--preset", metavar="NAME", help="settings to start from (default base; with --from, settings for fine-tuning)"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file of settings that override the preset's; flags override both"
+    )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the last checkpoint in RUN, if there is one; Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP save one",
+        help="resume from the last checkpoint in RUN, if there is one; Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP save one",
     )
-    parser.add_argument("--from", metavar="RUN", dest="start", help="begin with the weights of another run or model")
+    parser.add_argument("--from", metavar="RUN", dest="start", help="start with the weights of another run or model")
     parser.add_argument(
         "--encoder-from",
         metavar="RUN",
         dest="encoder",
-        help="begin with the encoder of another run or model, and a new decoder",
+        help="start with the encoder of another run or model and a new decoder",
     )
-    parser.add_argument("--for", metavar="TIME", dest="time", help="stop after so long: 90s, 25m, 1h30m")
+    parser.add_argument("--for", metavar="TIME", dest="time", help="stop after this time, as in 90s, 25m or 1h30m")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default auto)")
-    parser.add_argument("--threads", metavar="N", type=int, help="threads on a CPU (default: as many as help)")
+    parser.add_argument("--threads", metavar="N", type=int, help="CPU threads (default: as many as are useful)")
     add_settings(parser, Config)
     given, flags = parser.parse(argv)
     check_positive(given.threads, "--threads")
     if {"vocabulary", "source_vocabulary"} & flags.get("model", {}).keys():
-        raise UsageError("the vocabulary is that of the data set; choose its size with: transduce prepare --subwords N")
+        raise UsageError("the vocabulary comes from the data set; choose its size with: transduce prepare --subwords N")
     if given.start and given.encoder:
-        raise UsageError("--from takes all of a model and --encoder-from its encoder alone; use one of them")
+        raise UsageError("--from takes a whole model and --encoder-from only its encoder; use one of them")
     start, encoder = (Path(path) if path else None for path in (given.start, given.encoder))
     layers = read_layers(given.config, flags)
     light = start is not None and not given.preset and not _chooses_batches(layers) and _is_slow(start, given.device)
@@ -84,13 +88,13 @@ def _read(parser: Parser, argv: list[str]) -> "Request":
 
 
 def _chooses_batches(layers: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether the sizes of batches are among what was given; several processes share the model's own."""
+    """Return whether sizes of batches are given; they count as given if several processes share the model's own."""
     batch = (layer.get("batch") for layer in layers.values())
     return "RANK" in os.environ or any(SIZES & own.keys() for own in batch if isinstance(own, Mapping))
 
 
 def _is_slow(start: Path, device: str) -> bool:
-    """Whether a step on batches as a model was trained with takes long here."""
+    """Return whether a step on batches like those a model was trained with takes long here."""
     from transduce.model.device import choose_device
     from transduce.model.saved import find_model, read_config
     from transduce.training.hardware import steps_take_long
@@ -99,7 +103,7 @@ def _is_slow(start: Path, device: str) -> bool:
 
 
 def _starting_config(preset: str | None, start: Path | None, encoder: Path | None, light: bool) -> Config:
-    """The settings that others are laid over: a preset's, or those of the model to begin with, made for tuning it."""
+    """Return the settings to lay others over: a preset's, or those for fine-tuning the model to begin with."""
     from transduce.presets import borrow_encoder, get, tune
 
     config = get(preset or "base").config
@@ -117,7 +121,7 @@ def _starting_config(preset: str | None, start: Path | None, encoder: Path | Non
 def _describe_light(config: Config) -> str:
     batch, training = config.batch, config.training
     return (
-        f"on a CPU it is tuned with small batches, of {batch.source_tokens:,} + {batch.target_tokens:,} tokens, by "
-        f"{training.optimiser.capitalize()} at a rate of {training.peak_rate}; where batches are given, as by "
-        "--batch.source-tokens 25000 --batch.target-tokens 25000, all else is as on a GPU"
+        f"on a CPU, fine-tuning uses small batches of {batch.source_tokens:,} + {batch.target_tokens:,} tokens, and "
+        f"{training.optimiser.capitalize()} at a rate of {training.peak_rate}; if you give batch sizes, as in "
+        "--batch.source-tokens 25000 --batch.target-tokens 25000, all other settings are as on a GPU"
     )

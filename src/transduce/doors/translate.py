@@ -10,42 +10,50 @@ from transduce.flags import Parser, add_settings
 
 
 def translate(parser: Parser, argv: list[str]) -> None:
-    """Load the model and translate lines, or answer a person at a terminal."""
+    """Load the model and translate lines, or answer interactively at a terminal."""
     from transduce.config import SearchConfig
     from transduce.decoding.options import Options
 
     parser.add_argument(
-        "names", metavar="RUN", nargs="*", help="a run, a checkpoint or a model; several: an ensemble; with --to: texts"
+        "names",
+        metavar="RUN",
+        nargs="*",
+        help="run, checkpoint or model; several form an ensemble; with --to, texts to translate",
     )
     parser.add_argument(
-        "--to", metavar="LANGUAGE", help="translate into this language with a model of `transduce models`"
+        "--to", metavar="LANGUAGE", help="translate into this language with a model from `transduce models`"
     )
-    parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="from this language, where several can be")
+    parser.add_argument("--from", metavar="LANGUAGE", dest="source", help="source language, if several models fit --to")
     parser.add_argument("--text", metavar="TEXT", nargs="+", action="extend", default=[], help="translate these texts")
     parser.add_argument(
         "--input",
         metavar="FILE",
-        help="text to translate, HTML, a document or subtitles: .docx, .odt, .pptx, .odp, .epub, .srt, .vtt "
+        help="file to translate: plain text, HTML, .docx, .odt, .pptx, .odp, .epub, .srt or .vtt "
         "(default standard input)",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="file of translations; if the job is killed, the same command goes on"
+        "--out", metavar="FILE", help="file to write; if the job is killed, the same command resumes it"
     )
     parser.add_argument("--json", action="store_true", help="print JSON: scores, alternatives, tokens")
     parser.add_argument(
         "--json-input",
         action="store_true",
-        help="lines are JSON objects: text, and prefix, require, forbid for it alone",
+        help="read lines of JSON objects: text, and optionally its own prefix, require and forbid",
     )
     parser.add_argument(
         "--html",
         action=BooleanOptionalAction,
         default=None,
-        help="what is translated is HTML, whose tags stay (default: files that end in .html or .htm are)",
+        help="the input is HTML: translate its text and keep its tags (default: for .html and .htm files)",
     )
-    parser.add_argument("--prefix", metavar="TEXT", default="", help="translations begin with this")
+    parser.add_argument("--prefix", metavar="TEXT", default="", help="start every translation with this")
     parser.add_argument(
-        "--require", metavar="TEXT", nargs="+", action="extend", default=[], help="translations contain these phrases"
+        "--require",
+        metavar="TEXT",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="phrases that every translation must contain",
     )
     parser.add_argument(
         "--forbid",
@@ -53,14 +61,14 @@ def translate(parser: Parser, argv: list[str]) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="translations do not contain these phrases",
+        help="phrases that no translation may contain",
     )
     parser.add_argument(
         "--glossary",
         metavar="FILE",
         action="append",
         default=[],
-        help="terms, each with a tab and its translation behind it, or several with | between them; may be given again",
+        help="file of terms: on each line a term, a tab and its translation, or several separated by |; repeatable",
     )
     add_engine(parser)
     add_settings(parser, SearchConfig)

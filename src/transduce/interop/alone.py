@@ -1,9 +1,10 @@
-"""Translate with an exported model and nothing of transduce: numpy, sentencepiece, and onnxruntime or torch.
+"""Translate with an exported model, without transduce: needs numpy, sentencepiece, and onnxruntime or torch.
 
     python translate.py < IN > OUT
     python translate.py --beam 1 --threads 4 --folder MODEL < IN > OUT
 
-The search is transduce's: beams ranked by log P / ((5 + tokens) / 6) ** alpha, until no open one can still win.
+The search is transduce's: hypotheses are ranked by log P / ((5 + tokens) / 6) ** alpha, and by default it ends when no
+open one can still win.
 """
 
 import argparse
@@ -20,16 +21,16 @@ import numpy as np
 import sentencepiece
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
-HIDDEN = "\ufdd0"  # in subwords that no text is split into
-BATCH = 16  # sentences at a time
+HIDDEN = "\ufdd0"  # marks subwords that no text is split into
+BATCH = 16  # sentences translated at a time
 WINDOW = 8 * BATCH  # lines that are read, sorted by length and translated before more are read
-LONGEST = 256  # tokens of a line; training has hardly seen longer ones
+LONGEST = 256  # tokens; longer lines get a warning, as training has hardly seen any
 Array = np.ndarray
 Part = Callable[..., Any]  # the encoder, or a step of the decoder
 
 
 class Translator:
-    """A folder with encoder and step, their settings and their subwords."""
+    """An exported model: an encoder and a decoder step, with their settings and subwords."""
 
     def __init__(self, folder: Path | str, threads: int | None = None):
         folder = Path(folder)
@@ -42,7 +43,7 @@ class Translator:
         self.numbers = {name.replace(HIDDEN, ""): number for number, name in enumerate(names)}
 
     def translate(self, lines: Sequence[str], **settings: Any) -> list[str]:
-        """Translate lines; settings may be beam, alpha, extra_tokens, max_tokens and stop."""
+        """Translate lines; `settings` overrides beam, alpha, extra_tokens, max_tokens or stop."""
         settings = self.settings | settings
         sources = [self.tokens(line) for line in lines]
         found = [""] * len(lines)
@@ -54,7 +55,7 @@ class Translator:
         return found
 
     def tokens(self, line: str) -> list[int]:
-        """A line as tokens with their end, if sources have one; what is no token is unknown."""
+        """Return a line's tokens, with the end token if sources have one; other pieces become the unknown token."""
         text = " ".join(line.split())
         form = self.settings["unicode"]
         text = text if form == "off" else unicodedata.normalize(form, text)
@@ -62,7 +63,7 @@ class Translator:
         return [*tokens, END] if self.source.eos_id() == END else tokens or [UNKNOWN]
 
     def search(self, sources: list[list[int]], settings: dict[str, Any]) -> list[list[int]]:
-        """The best translation of each sentence, as tokens."""
+        """Return the tokens of each sentence's best translation."""
         beam, alpha = settings["beam"], settings["alpha"]
         exact = beam > 1 and settings["stop"] == "exact"
         most = [settings["max_tokens"], settings["max_positions"]]
@@ -80,10 +81,10 @@ class Translator:
         scores[:, 0] = 0
         tokens = np.full((len(sources), beam), BEGIN)
         said = np.zeros((len(sources), beam, 0), np.int64)
-        best = np.full(len(sources), -np.inf)  # the score of the best that has ended, and how many have
+        best = np.full(len(sources), -np.inf)  # score of the best ended hypothesis; below, how many have ended
         ended = np.zeros(len(sources), np.int64)
         found: list[list[int]] = [[] for _ in sources]
-        numbers = np.arange(len(sources))  # of the sentences that are still open
+        numbers = np.arange(len(sources))  # of the sentences still open
         for length in range(1, longest + 1):
             logits, *kept = self.step(tokens, lengths, *memory, *kept)
             totals = log_softmax(logits) + scores[..., None]
@@ -102,7 +103,7 @@ class Translator:
             said = np.concatenate((said[rows, parents], tokens[..., None]), 2)
             bound = scores.max(1) / penalty[limits]
             done = (best >= bound if exact else ended >= beam) | (length >= limits) | (scores.max(1) == -np.inf)
-            for row in np.flatnonzero(done & (best == -np.inf)):  # cut at the longest it may become
+            for row in np.flatnonzero(done & (best == -np.inf)):  # none has ended: cut at the length limit
                 found[numbers[row]] = said[row, scores[row].argmax()].tolist()
             open_ = np.flatnonzero(~done)
             if not len(open_):
@@ -115,13 +116,13 @@ class Translator:
 
 
 def log_softmax(logits: Array) -> Array:
-    """Logarithms of probabilities."""
+    """Return log-probabilities."""
     shifted = logits - logits.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def largest(values: Array, many: int) -> tuple[Array, Array]:
-    """The largest of each row, the largest first, and their places."""
+    """Return the `many` largest values of each row, in descending order, and their places."""
     places = np.argpartition(-values, min(many, values.shape[1]) - 1, 1)[:, :many]
     order = np.argsort(-np.take_along_axis(values, places, 1), 1, kind="stable")
     places = np.take_along_axis(places, order, 1)
@@ -129,7 +130,7 @@ def largest(values: Array, many: int) -> tuple[Array, Array]:
 
 
 def open_onnx(folder: Path, threads: int | None) -> tuple[Part, Part]:
-    """Encoder and step as functions of arrays."""
+    """Return encoder and step as functions of arrays, run by onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -147,7 +148,7 @@ def open_onnx(folder: Path, threads: int | None) -> tuple[Part, Part]:
 
 
 def open_program(folder: Path, threads: int | None) -> tuple[Part, Part]:
-    """The same of exported programs."""
+    """Return encoder and step as functions of arrays, run by torch."""
     import torch
 
     if threads:
@@ -166,7 +167,7 @@ def open_program(folder: Path, threads: int | None) -> tuple[Part, Part]:
 
 
 def translate_stream(translator: Translator, source: IO[bytes], target: IO[bytes], **settings: Any) -> str:
-    """Translate lines of UTF-8 as they come, up to one that is not; return what is wrong with that."""
+    """Translate lines of UTF-8 as they arrive; stop at one that is not UTF-8, and return what is wrong with it."""
     longest = min(LONGEST, translator.settings["max_positions"] or LONGEST)
     number, problem, more = 0, "", True
     while more and not problem:
@@ -177,11 +178,11 @@ def translate_stream(translator: Translator, source: IO[bytes], target: IO[bytes
             try:
                 line = data.removesuffix(b"\n").removesuffix(b"\r").decode()
             except UnicodeDecodeError as error:
-                wrong = f"byte 0x{data[error.start]:02X} at place {error.start + 1}"
+                wrong = f"byte 0x{data[error.start]:02X} at position {error.start + 1}"
                 problem = f"line {number}: not UTF-8 ({wrong}); convert the text with: iconv -f LATIN1 -t UTF-8"
                 break
             if (tokens := len(translator.tokens(line))) > longest:
-                say = f"has {tokens} tokens, and more than {longest} are translated badly; split it into sentences"
+                say = f"has {tokens} tokens, and lines of more than {longest} translate badly; split it into sentences"
                 print(f"note: line {number}: {say}", file=sys.stderr)
             lines.append(line)
         for translation in translator.translate(lines, **settings):
@@ -204,7 +205,7 @@ def main() -> None:
     given = parser.parse_args()
     for name in ("beam", "threads"):
         if (value := getattr(given, name)) is not None and value < 1:
-            parser.error(f"--{name} is {value}; 1 or more are wanted")
+            parser.error(f"--{name} is {value}; give 1 or more")
     translator = Translator(given.folder, given.threads)
     settings = {"beam": given.beam} if given.beam else {}
     if problem := translate_stream(translator, sys.stdin.buffer, sys.stdout.buffer, **settings):

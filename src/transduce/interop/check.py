@@ -1,4 +1,4 @@
-"""Whether an exported model says what ours says: the same sentences, translated by both."""
+"""Check that an exported model translates as ours does: both translate the same sentences."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from transduce.text.clean import CleanConfig, normalise
 from transduce.text.shards import DataSet
 from transduce.text.subwords import Subwords
 
-LONGEST = 100  # tokens of a sentence that is checked with
-EXTRA = 50  # tokens that a translation may have more than the longest source
-APART = 0.003  # nats a token by which probabilities may differ; some runtimes give none to padding and begin
-AS_PROBABLE = 0.01  # nats between two translations of which rounding may choose either
-WORSE = 0.2  # BLEU, or F1 of trees, that int8 may lose
-CHANCE = 0.05  # probability from which on a loss may be that of the sentences at hand
+LONGEST = 100  # sentences of this many tokens or more are not used for the check
+EXTRA = 50  # tokens by which a translation may exceed the longest source
+APART = 0.003  # most nats per token between the two log-probabilities; some runtimes give padding and begin none
+AS_PROBABLE = 0.01  # nats between two translations so close that rounding may choose either
+WORSE = 0.2  # points of BLEU, or of F1 for trees, that int8 may lose
+CHANCE = 0.05  # a larger loss with this p-value or more may be chance
 WORSE_BY = f"it loses more than {WORSE} {{}}, and not by chance"
-DIFFERENT = 100  # of so many sentences one may differ: searches end in ways of their own
+DIFFERENT = 100  # one sentence in this many may differ, since searches end in different ways
 
 
 class Said(NamedTuple):
@@ -31,7 +31,7 @@ class Said(NamedTuple):
 
     text: str
     whole: bool = True
-    """false if it was cut at the longest it might become"""
+    """false if it was cut at the length limit"""
 
 
 Pair = tuple[list[int], list[int]]  # tokens of source and target, each with its end
@@ -41,29 +41,29 @@ Translate = Callable[[Sequence[str], int, int | None], list[Said]]
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences to check with, where they come from, and their translations by people, or trees, if there are any."""
+    """Sentences to check with, their origin, and their reference translations or trees, if there are any."""
 
     origin: str
     lines: list[str]
     references: list[str] | None = None
     why: str | None = None
-    """why it is made up"""
+    """why the sentences are made up, if they are"""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was found, in sentences for a person; and in what an export is too far from its origin, if it is."""
+    """The result of a check, in sentences for people: what was found, and where the export is too far from ours."""
 
     found: tuple[str, ...]
     wrong: tuple[str, ...] = ()
 
 
 def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most: int) -> Text:
-    """The lines of a file, or else of the dev set that the model was validated on, or else made of its subwords."""
+    """Return lines of the given file, or else of the model's dev set, or else made of random subwords."""
     if given:
         lines, references = read_lines(given), read_lines(reference) if reference else None
         if references is not None and len(references) != len(lines):
-            raise DataError(f"{reference}: has {len(references):,} lines, and {given} has {len(lines):,}")
+            raise DataError(f"{reference}: has {len(references):,} lines, but {given} has {len(lines):,}")
         text = _usable(loaded, Text(given.name, lines, references), most)
         if not text.lines:
             raise DataError(f"{given}: has no line of 1 to {LONGEST} tokens to check with")
@@ -81,21 +81,21 @@ def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most
 
 
 def find_data(loaded: Loaded) -> DataSet | str:
-    """The data set that the model was trained on, if it is as it was and has a dev set; or what is wrong with it."""
+    """Return the data set that the model was trained on, if unchanged and with a dev set, or else what is wrong."""
     known = loaded.about.get("trained_on") or {}
     if not isinstance(folder := known.get("folder"), str):
-        return "the model does not know what it was trained on"
+        return "the model does not record what it was trained on"
     try:
         data = DataSet.open(folder)
     except (OSError, TransduceError):
-        return f"the data set it was trained on, {folder}, is not there"
+        return f"the data set it was trained on, {folder}, is missing"
     if data.manifest.get("fingerprint") != known.get("fingerprint"):
-        return f"{folder} was prepared anew since the model was trained on it, and its dev set may be another"
+        return f"{folder} has been prepared again since the model was trained on it, so its dev set may differ"
     return data if "dev" in data.splits and data.dev.pairs else f"{folder} has no dev set"
 
 
 def _usable(loaded: Loaded, text: Text, most: int) -> Text:
-    """Lines in the form that the model was trained on, with something to say and not too long."""
+    """Normalise lines as for training; keep the first `most` that have a letter or digit and are not too long."""
     clean = CleanConfig(unicode=loaded.about.get("unicode", "NFC"), entities=False)
     lines = [normalise(line, clean)[0] for line in text.lines]
     kept = [
@@ -108,7 +108,7 @@ def _usable(loaded: Loaded, text: Text, most: int) -> Text:
 
 
 def _draw_lines(subwords: Subwords, many: int) -> list[str]:
-    """Lines of random subwords that are no bytes and no tags."""
+    """Make lines of random subwords, without bytes, tags and unused ones."""
     drawn = random.Random(1)
     words = [
         token
@@ -128,9 +128,10 @@ def check(
     alike: bool,
     exact: bool,
 ) -> Check:
-    """Translate with both, greedily and with the model's own beam, and let both score what ours says.
+    """Translate with both models, greedily and with our model's beam, and let both score our translations.
 
-    Where their search is not like ours both go without a length penalty, up to the same length.
+    If their search is not `alike`, both search without a length penalty, up to the same length. If the export is not
+    `exact`, only its BLEU is judged.
     """
     search = translator.search
     longest = max(len(translator.tokens(line, "source")) for line in text.lines) + EXTRA
@@ -139,7 +140,7 @@ def check(
     settings = {} if alike else {"alpha": 0.0, "max_tokens": longest, "extra_tokens": longest}
     found = [f"{len(text.lines):,} sentences ({text.origin}), translated by {runtime} and by transduce"]
     if text.why:
-        found.append(f"{text.why}, so they are made up; --check FILE --reference FILE takes sentences of yours")
+        found.append(f"{text.why}, so they are made up; --check FILE --reference FILE uses your own sentences")
     wrong: list[str] = []
     ours: list[str] = []
     theirs: list[str] = []
@@ -159,7 +160,7 @@ def check(
         if not exact:
             found.append(f"{name}: {sum(same):,} of {len(same):,} the same")
             continue
-        # In a beam others rank what was cut among what has ended, and we rank it last.
+        # In a beam, other runtimes rank cut hypotheses among the ended ones; ours ranks them last.
         whole = [ours_whole and one.whole for ours_whole, one in zip(complete, said)]
         counted = [number for number, both in enumerate(whole) if both or alike or beam == 1]
         differing = [number for number in counted if not same[number]]
@@ -172,14 +173,14 @@ def check(
         same_many, notes = len(counted) - len(differing), _others(differing, real, cut)
         found.append(f"{name}: {same_many:,} of {len(counted):,} the same{notes}")
         if len(real) > (most := len(counted) // DIFFERENT):
-            wrong.append(f"{name} {len(real):,} of {len(counted):,} translations are others, and at most {most} may be")
+            wrong.append(f"{name}, {len(real):,} of {len(counted):,} translations differ, and at most {most} may")
             first = real[0]
             found.append(f"source: {text.lines[first]}\nours: {ours[first]}\ntheirs: {theirs[first]}")
     apart = _compare_scores(translator, text.lines, ours, score)
     found.append(f"probabilities of the same translations: at most {apart:.2g} nats a token apart")
     if exact and apart > APART:
         though = ", though all greedy translations are the same" * greedily_same
-        wrong.append(f"probabilities are up to {apart:.2g} nats a token apart, and at most {APART} may be{though}")
+        wrong.append(f"probabilities differ by up to {apart:.2g} nats a token, and {APART} is allowed{though}")
     if not exact:
         line, good = judge(ours, theirs, text.references, "bleu")
         found.append(line)
@@ -189,15 +190,15 @@ def check(
 
 def _others(differing: Sequence[int], real: Sequence[int], cut: int) -> str:
     ties = len(differing) - len(real)
-    notes = f", {ties:,} as probable" * bool(ties) + f", {len(real):,} different" * bool(real)
-    return notes + f"; {cut:,} came to no end and are not compared" * bool(cut)
+    notes = f", {ties:,} equally probable" * bool(ties) + f", {len(real):,} different" * bool(real)
+    return notes + f"; {cut:,} reached the length limit and are not compared" * bool(cut)
 
 
 def _is_as_good(translator: Translator, source: str, ours: str, theirs: str, beam: int) -> bool:
-    """Whether our own model might as well have said what they say.
+    """Return whether our model finds their translation as good as its own.
 
-    Greedily: where the two part, one token is as probable as the other. With a beam: theirs is as probable as ours as
-    a whole, or more so.
+    Greedily: where the two part, it finds both tokens equally probable. With a beam: it finds their translation at
+    least as probable as its own.
     """
     own, other = translator.score([(source, ours), (source, theirs)])
     if beam > 1:
@@ -208,7 +209,7 @@ def _is_as_good(translator: Translator, source: str, ours: str, theirs: str, bea
 
 
 def _compare_scores(translator: Translator, lines: Sequence[str], ours: Sequence[str], score: Score) -> float:
-    """How far apart their log-probabilities are at most; a model that is sure says the same with wrong weights too."""
+    """Return the largest difference in nats per token: a confident model may say the same with a wrong weight."""
     pairs = [
         (translator.tokens(line, "source").tolist(), translator.tokens(said, "target").tolist())
         for line, said in zip(lines, ours)
@@ -220,13 +221,16 @@ def _compare_scores(translator: Translator, lines: Sequence[str], ours: Sequence
 def judge(
     ours: list[str], theirs: list[str], references: list[str] | None, metric: Literal["bleu", "parseval"]
 ) -> tuple[str, bool]:
-    """Say how much worse than ours their translations or trees are, and if that is little enough or may be chance."""
+    """Say how their translations or trees score, and return whether a loss is small enough or may be chance."""
     name = {"bleu": "BLEU", "parseval": "F1"}[metric]
     texts = Texts([System("ours", ours), System("theirs", theirs)], [list(references or ours)], None)
     before, after = (found[0] for found in measure(texts, (metric,), MetricSettings(), workers=1))
     if references is None:
-        remedy = "--check FILE --reference FILE judge" if metric == "bleu" else "--check TREES judges"
-        return f"{name} against ours: {after.value:.1f} (shown, not judged; {remedy} it by text of yours)", True
+        remedy = "--check FILE --reference FILE" if metric == "bleu" else "--check TREES"
+        return (
+            f"{name} against ours: {after.value:.1f} (for information only; to judge it by your own text: {remedy})",
+            True,
+        )
     loss = compare(before.value, after.value, *resample([before, after], SAMPLES, SEED))
     chance = f", by chance with p = {loss.p_value:.2f}" * (loss.difference < -WORSE)
     said = f"{name} {after.value:.2f}, ours in float32 {before.value:.2f}{chance} ({after.signature})"

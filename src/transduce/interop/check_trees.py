@@ -1,4 +1,4 @@
-"""Whether an exported parser finds the trees that ours finds."""
+"""Check that an exported parser finds the same trees as ours."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +12,17 @@ from transduce.progress import show_progress
 from transduce.scoring.texts import read_treebank
 from transduce.text.shards import DataSet
 
-BEAM, WITH_BEAM = 4, 100  # the beam, and most sentences that are parsed with it: a large one takes long on a CPU
+BEAM, WITH_BEAM = 4, 100  # the beam, and the most sentences to parse with it: a large beam is slow on a CPU
 
 
 def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *, exact: bool) -> Check:
-    """Parse with both, greedily and with a small beam; in int8 the greedy trees are judged by the right ones."""
+    """Parse with both, greedily and with a small beam; if not `exact` (int8), judge the greedy trees by their F1."""
     trees = choose_trees(loaded, given, most)
     ours, theirs = Parser.load(loaded.folder, device="cpu", precision="float32"), Parser.load(folder, device="cpu")
     pair = (("old", ours), ("new", theirs))
     found = [f"{len(trees.lines):,} sentences ({trees.origin}), parsed by the new model and by the old one"]
     if trees.why:
-        found.append(f"{trees.why}, so they are made up; --check TREES takes trees of yours")
+        found.append(f"{trees.why}, so they are made up; --check TREES uses your own trees")
     wrong: list[str] = []
     for beam, lines in ((1, trees.lines), (min(BEAM, ours.search.beam), trees.lines[:WITH_BEAM])):
         expected, said = (_parse(parser, lines, beam, f"check {name}") for name, parser in pair)
@@ -31,7 +31,7 @@ def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *,
         found.append(f"{name}: {same:,} of {len(lines):,} the same")
         others, most = len(lines) - same, len(lines) // DIFFERENT
         if exact and others > most:
-            wrong.append(f"{name} {others:,} of {len(lines):,} trees are others, and at most {most} may be")
+            wrong.append(f"{name}, {others:,} of {len(lines):,} trees differ, and at most {most} may")
         if beam == 1 and not exact:
             line, good = judge(expected, said, trees.references, "parseval")
             found.append(line)
@@ -40,7 +40,7 @@ def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *,
 
 
 def choose_trees(loaded: Loaded, given: Path | None, most: int) -> Text:
-    """The trees of a file, or else of the dev set that the model was validated on, or else words of random subwords."""
+    """Return trees of the given file, or else of the model's dev set, or else sentences of random subwords."""
     data = find_data(loaded)
     if given:
         origin, gold = str(given), [tree for _, tree in read_treebank(given)][:most]

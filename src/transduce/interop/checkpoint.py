@@ -1,9 +1,9 @@
-"""Checkpoints that torch.save has written, read without running anything that stands in them.
+"""Read checkpoints of torch.save without running anything in them.
 
-A checkpoint is a pickle with its tensors beside it. A pickle is a small program that may name any function of Python
-and call it. Here it is given none: tensors, ordered dictionaries and a few plain containers are built by our own code,
-and whatever else it names becomes a `StandIn`, which keeps what it is given and does nothing. So settings that were
-pickled as objects can be looked at, where torch.load(weights_only=True) would refuse the file.
+A checkpoint is a pickle with its tensors beside it. A pickle is a small program that may call any Python function by
+name. Here it can call none of them: our own code builds tensors, ordered dictionaries and a few plain containers, and
+any other name becomes a `StandIn`, which stores what it is given and does nothing. So settings that were pickled as
+objects can be read, where torch.load(weights_only=True) would refuse the file.
 """
 
 import io
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from transduce.errors import DataError
 
-# How torch.save began before version 1.6: a number, then pickles one after the other, then the tensors.
+# Files of torch.save before version 1.6: a pickled magic number, more pickles, then the tensors.
 _OLD_MAGIC = 0x1950A86A20F9469CFC6C
 _OLD_START = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 _DTYPES = {
@@ -47,7 +47,7 @@ _Storages = Callable[[str, torch.dtype, int], Tensor]
 
 
 class StandIn:
-    """In place of an object of a class that is not known here: what it was made of, and what it held."""
+    """Stands in for an object of an unknown class: keeps its arguments, its state and its items."""
 
     name = ""
 
@@ -56,7 +56,7 @@ class StandIn:
     items: dict[Any, Any]
 
     def __new__(cls, *arguments: Any, **more: Any) -> "StandIn":
-        """Some objects are never initialised."""
+        """Set the fields here, since some objects are never initialised."""
         made = super().__new__(cls)
         made.arguments, made.state, made.items = arguments, more, {}
         return made
@@ -71,22 +71,22 @@ class StandIn:
         self.items[key] = value
 
     def append(self, value: Any) -> None:
-        """An item of something that was a list."""
+        """Add an item, if the object was a list."""
         self.items[len(self.items)] = value
 
     def extend(self, values: Any) -> None:
-        """Items of something that was a list."""
+        """Add items, if the object was a list."""
         for value in values:
             self.append(value)
 
     def get(self, key: str, otherwise: Any = None) -> Any:
-        """An attribute of the object, or an item."""
+        """Return an attribute of the object, or else an item."""
         state = self.state if isinstance(self.state, dict) else {}
         return state.get(key, self.items.get(key, otherwise))
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Read what torch.save has written; tensors are on the CPU."""
+    """Read a file of torch.save, with its tensors on the CPU."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -97,14 +97,14 @@ def read_checkpoint(path: Path) -> Any:
                 return _read_zip(file)
             file.seek(0)
             return _read_old(file)
-        except Exception as error:  # a pickle can go wrong in any way, and a damaged archive send us anywhere
-            raise DataError(f"{path}: not a readable checkpoint of torch ({type(error).__name__}: {error})") from error
+        except Exception as error:  # a pickle or a damaged archive can fail in any way
+            raise DataError(f"{path}: not a readable torch checkpoint ({type(error).__name__}: {error})") from error
 
 
 def as_tensors(found: Any, path: Path) -> dict[str, Tensor]:
-    """A dictionary of tensors, or an error."""
+    """Return what was found as a dictionary of tensors, or raise an error."""
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise DataError(f"{path}: holds no dictionary of tensors")
+        raise DataError(f"{path}: contains no dictionary of tensors")
     return {str(name): tensor for name, tensor in found.items()}
 
 
@@ -113,7 +113,7 @@ def _read_zip(file: BinaryIO) -> Any:
         (main,) = (name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl")
         folder = main.removesuffix("data.pkl")
         if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
-            raise ValueError("written on a machine with another order of bytes")
+            raise ValueError("written on a machine with another byte order")
         kept: dict[str, Tensor] = {}
 
         def storage(key: str, dtype: torch.dtype, count: int) -> Tensor:
@@ -133,11 +133,11 @@ def _read_old(file: BinaryIO) -> Any:
         return kept[key]
 
     if file.read(len(_OLD_START)) != _OLD_START:
-        raise ValueError("neither a zip file nor a pickle of torch")
+        raise ValueError("neither a zip file nor a torch pickle")
     file.seek(0)
     magic, _, system = (_Reader(file, storage).load() for _ in range(3))
     if magic != _OLD_MAGIC or not system.get("little_endian", True):
-        raise ValueError("written in another way, or on a machine with another order of bytes")
+        raise ValueError("written in another way, or on a machine with another byte order")
     found = _Reader(file, storage).load()
     for key in _Reader(file, storage).load():
         (count,) = struct.unpack("<q", file.read(8))
@@ -155,7 +155,7 @@ def _numbers(data: bytes, dtype: torch.dtype, count: int) -> Tensor:
 
 
 class _Storage:
-    """The kind of numbers of a storage."""
+    """Stands in for a class of storages: the type of its numbers."""
 
     __slots__ = ("dtype",)
 
@@ -164,16 +164,16 @@ class _Storage:
 
 
 class _Reader(pickle.Unpickler):
-    """An unpickler that knows no names but those in this file."""
+    """An unpickler that knows only the names in this file."""
 
     def __init__(self, file: Any, storage: _Storages):
         super().__init__(file, encoding="utf-8", errors="backslashreplace")
         self._storage = storage
-        # Of this reader alone: a pickle may write into a class that it is given.
+        # Each reader has its own: a pickle may write into a class that it is given.
         self._kinds: dict[str, type[StandIn]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a name in the pickle stands for."""
+        """Return what a name in the pickle stands for."""
         if (module, name) in _CONTAINERS:
             return _CONTAINERS[module, name]
         if (module, name) == ("collections", "defaultdict"):
@@ -190,7 +190,7 @@ class _Reader(pickle.Unpickler):
         return self._kinds[whole]
 
     def persistent_load(self, pid: Any) -> Any:
-        """A storage: its kind, its key, where it was, how many numbers."""
+        """Return the storage for a reference: its kind, its key, its device, how many numbers."""
         what, kind, key, _, count, *view = pid
         if what != "storage" or not isinstance(kind, _Storage) or any(view):
             raise ValueError(f"a reference to {pid!r}")
@@ -198,7 +198,7 @@ class _Reader(pickle.Unpickler):
 
 
 class _Call:
-    """A function that a pickle may call and can neither read nor change."""
+    """A function that a pickle may call, but neither read nor change."""
 
     __slots__ = ("_call",)
 

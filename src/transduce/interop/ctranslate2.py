@@ -1,7 +1,7 @@
-"""Models of CTranslate2, and so packages of Argos Translate and LibreTranslate: model.bin, config.json, vocabularies.
+"""Read models of CTranslate2, and so packages of Argos Translate: model.bin, config.json and vocabularies.
 
-What is stored as integers is read as the numbers that they stand for. The format is that of `to_ctranslate2.py`, where
-it is written, and of earlier versions. Names of variables: python/ctranslate2/specs of CTranslate2.
+Quantised weights are read as the numbers that they stand for. The format is the one that `to_ctranslate2.py` writes, or
+an earlier version. For the names of variables see python/ctranslate2/specs of CTranslate2.
 """
 
 import json
@@ -45,12 +45,12 @@ Kind = TypeVar("Kind", list[Any], dict[str, Any])
 _TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
 _ACTIVATIONS: dict[int, Activation] = {0: "relu", 2: "silu", 3: "gelu"}
 _NOT_KNOWN = ("layernorm_embedding", "with_relative_position", "alibi", "multi_query_attention")
-# Numbers that nothing is computed with here.
+# Settings that our model does not need.
 _NOT_USED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
 
 
 class Files:
-    """The files of a folder or of a package by their names; a package has all of them in one folder."""
+    """The files, by name, of a folder or of a zipped package, which holds all of them in one folder."""
 
     def __init__(self, source: Path):
         self.source = source
@@ -69,7 +69,7 @@ class Files:
                 raise DataError(f"{source}: not a readable package ({error})") from error
 
     def find(self, name: str) -> bytes | None:
-        """A file's bytes, if it is there."""
+        """Return a file's bytes, or None if there is no such file."""
         if self._archive is not None:
             return self._archive.get(name)
         try:
@@ -80,7 +80,7 @@ class Files:
             raise DataError(f"{self.source / name}: cannot be read ({error.strerror})") from error
 
     def find_json(self, name: str, kind: type[Kind]) -> Kind | None:
-        """What a file of JSON holds, if it is there."""
+        """Return what a JSON file holds, or None if there is no such file."""
         data = self.find(name)
         if data is None:
             return None
@@ -89,24 +89,26 @@ class Files:
         except ValueError as error:
             raise DataError(f"{self.source / name}: not readable ({error})") from error
         if not isinstance(found, kind):
-            raise DataError(f"{self.source / name}: holds a {type(found).__name__}, where a {kind.__name__} is wanted")
+            raise DataError(
+                f"{self.source / name}: contains a {type(found).__name__}, where a {kind.__name__} is wanted"
+            )
         return found
 
 
 def read_ctranslate2(source: Path, pieces: Sequence[Path] = ()) -> Imported:
-    """Read a folder of CTranslate2, or a package of Argos Translate, packed or not."""
+    """Read a folder of CTranslate2, or a package of Argos Translate, zipped or not."""
     files = Files(source)
     package = files.find_json(PACKAGE, dict)
     inner = "" if package is None else "model/"
     data = files.find(inner + BINARY)
     if data is None:
-        raise DataError(f"{source}: has no {inner}{BINARY}; it is no model of CTranslate2")
+        raise DataError(f"{source}: has no {inner}{BINARY}; it is not a CTranslate2 model")
     version, variables = read_binary(data, f"{source / inner / BINARY}")
     config = files.find_json(f"{inner}config.json", dict) or {}
     if version < NEWEST:
         config |= _old_settings(variables)
     _refuse_others(source, config)
-    # Marian's decoders are given zeros first; its sources have an end, whoever puts it there.
+    # Marian's decoders start from zeros, and its sources have an end token, whoever adds it.
     zeros = bool(variables.get("decoder/start_from_zero_embedding", False))
     foreign = {side: _read_vocabulary(files, inner, side, config, zeros) for side in SIDES}
     models = read_models(pieces) if pieces else _find_pieces(files)
@@ -152,7 +154,7 @@ def read_ctranslate2(source: Path, pieces: Sequence[Path] = ()) -> Imported:
 
 
 def read_binary(data: bytes, origin: str) -> tuple[int, dict[str, Tensor]]:
-    """The version of the format, and the variables by their names; those with several are the same object."""
+    """Return the version of the format and the variables by name; aliases are the same object."""
     at = 0
 
     def take(form: str) -> tuple[Any, ...]:
@@ -166,16 +168,16 @@ def read_binary(data: bytes, origin: str) -> tuple[int, dict[str, Tensor]]:
         (size,) = take("H")
         at += size
         if not size or at > len(data):
-            raise ValueError("it ends too soon")
+            raise ValueError("it ends too early")
         return data[at - size : at - 1].decode()
 
     try:
         (version,) = take("I")
         if not OLDEST <= version <= NEWEST:
-            raise DataError(f"{origin}: has version {version} of the format; {OLDEST} to {NEWEST} are known")
+            raise DataError(f"{origin}: has version {version} of the format; {OLDEST} to {NEWEST} are supported")
         kind = take_text()
         if kind != "TransformerSpec":
-            raise DataError(f"{origin}: is a {kind}, and no Transformer that translates")
+            raise DataError(f"{origin}: is a {kind}, not a Transformer for translation")
         _, many = take("II")
         variables: dict[str, Tensor] = {}
         for _ in range(many):
@@ -195,12 +197,12 @@ def read_binary(data: bytes, origin: str) -> tuple[int, dict[str, Tensor]]:
                 if name + part in variables:
                     variables[alias + part] = variables[name + part]
     except (struct.error, ValueError, IndexError) as error:
-        raise DataError(f"{origin}: not a readable model of CTranslate2 ({error})") from error
+        raise DataError(f"{origin}: not a readable CTranslate2 model ({error})") from error
     return version, variables
 
 
 def _in_floats(variables: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices of integers as what they stand for: their factors, one or one for each row, are divided by."""
+    """Return the variables, with integers divided by their scale: one for the matrix, or one for each row."""
     found: dict[str, Tensor] = {}
     done: dict[int, Tensor] = {}
     for name, value in variables.items():
@@ -215,7 +217,7 @@ def _in_floats(variables: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _old_settings(variables: dict[str, Tensor]) -> dict[str, Any]:
-    """What stands in config.json since version 6, and stood among the variables before."""
+    """Take from the variables the settings that config.json holds since version 6."""
 
     def text(name: str, otherwise: str) -> str:
         found = variables.pop(name, None)
@@ -240,17 +242,17 @@ def _old_settings(variables: dict[str, Tensor]) -> dict[str, Any]:
 def _refuse_others(source: Path, config: Mapping[str, Any]) -> None:
     wrong: list[str] = []
     if config.get("add_source_bos"):
-        wrong.append(f"{source}: gives sources a beginning, and ours have none")
+        wrong.append(f"{source}: adds a begin token to sources, which our model does not support")
     if not config.get("decoder_start_token", "<s>"):
-        wrong.append(f"{source}: wants each translation's first token from its user, and ours is always the same")
+        wrong.append(f"{source}: takes each translation's first token from the user, but ours is always the same")
     if config.get("quantization_type") not in (None, "CT2", 0):
-        wrong.append(f"{source}: quantization_type is {config['quantization_type']}, which is not known")
+        wrong.append(f"{source}: quantization_type is {config['quantization_type']}, which is not supported")
     if wrong:
         raise DataError("\n".join(wrong))
 
 
 def _read_vocabulary(files: Files, inner: str, side: str, config: Mapping[str, Any], zeros: bool) -> Foreign:
-    """A side's tokens; `zeros`: a decoder is given no token first."""
+    """Read a side's tokens; `zeros` says that the decoder starts from zeros, not from a token."""
     for name in ("shared", side):
         tokens = files.find_json(f"{inner}{name}_vocabulary.json", list)
         if tokens is None and (data := files.find(f"{inner}{name}_vocabulary.txt")) is not None:
@@ -264,7 +266,7 @@ def _read_vocabulary(files: Files, inner: str, side: str, config: Mapping[str, A
     numbers = {token: number for number, token in enumerate(tokens)}
     names = {part: config.get(f"{part}_token") or usual for part, usual in (("unk", "<unk>"), ("eos", "</s>"))}
     if names["unk"] not in numbers or (side == "target" and names["eos"] not in numbers):
-        raise DataError(f"{files.source}: its vocabulary of the {side} has no {names['unk']} or no {names['eos']}")
+        raise DataError(f"{files.source}: its {side} vocabulary lacks {names['unk']} or {names['eos']}")
     pad = next((numbers[name] for name in PADDING if name in numbers), None)
     start = config.get("decoder_start_token", "<s>")
     begin = None if zeros else numbers.get(start)
@@ -274,7 +276,7 @@ def _read_vocabulary(files: Files, inner: str, side: str, config: Mapping[str, A
 
 
 def _find_pieces(files: Files) -> dict[str, PieceModel]:
-    """The SentencePiece models beside it: one of each side, or one for both, as Argos Translate has it."""
+    """Find the SentencePiece models beside it: one for each side, or one for both, as in Argos Translate."""
     found: dict[str, PieceModel] = {}
     for side in SIDES:
         for name in (f"{side}.spm", PIECES):
@@ -297,12 +299,12 @@ def _linear(tensors: Tensors, name: str) -> Linear:
 
 
 def _positions(draft: Draft, encoder: "_Stack", decoder: "_Stack") -> Order:
-    """Draw positions that are not the paper's; return the order of those that are."""
+    """Add positions that are not the paper's to the draft; return the order of sines and cosines of those that are."""
     if encoder.rotary:
         return "turns"
     tables = encoder.positions, decoder.positions
     if any(table is None for table in tables):
-        # None were saved: they are computed as tensor2tensor does it, and counted from 1.
+        # None were saved: CTranslate2 computes them as tensor2tensor does, counting from 1.
         table = timed_positions(POSITIONS, len(encoder.norm_weight), 1)
         draft.positions(table, table.clone())
         return "turns"
@@ -326,7 +328,7 @@ class _Stack:
         self.tensors, self.name = tensors, name
 
         def number(setting: str, otherwise: float) -> float:
-            # Before revision 5 both stacks had their settings together.
+            # Before revision 5 both stacks shared their settings.
             found = tensors.find(f"{name}/{setting}", setting)
             return otherwise if found is None else float(found)
 
@@ -334,7 +336,7 @@ class _Stack:
             number(setting, 0)
         for setting in _NOT_KNOWN:
             if number(setting, 0):
-                raise DataError(f"{tensors.origin}: {setting} is set, which our model does not know")
+                raise DataError(f"{tensors.origin}: {setting} is set, which our model does not support")
         self.layers = tensors.count(f"{name}/layer_{{}}/ffn/linear_0/weight")
         self.heads = int(number("num_heads", 8))
         self.pre = bool(number("pre_norm", True))
@@ -350,11 +352,11 @@ class _Stack:
 
     def _find_activation(self, code: int) -> Activation:
         if code not in _ACTIVATIONS or (self.gated and code != 2):
-            raise DataError(f"{self.tensors.origin}: the activation {code} is not known; relu, silu and gelu are")
+            raise DataError(f"{self.tensors.origin}: the activation {code} is not supported; relu, silu and gelu are")
         return _ACTIVATIONS[code]
 
     def _is_scaled(self, variables: Mapping[str, Tensor]) -> bool:
-        """Whether embeddings are multiplied by sqrt(d_model): a flag, or the factor itself."""
+        """Return whether embeddings are multiplied by sqrt(d_model), from a flag or from the factor itself."""
         names = [f"{self.name}/scale_embeddings"]
         names += [f"{self.name}/embeddings{end}/multiply_by_sqrt_depth" for end in ("", "_0")]
         self.tensors.find(*names)
@@ -364,19 +366,19 @@ class _Stack:
         usual = sqrt(len(self.norm_weight))
         if float(found) != 1.0 and abs(float(found) - usual) > 1e-2:
             raise DataError(
-                f"{self.tensors.origin}: embeddings are multiplied by {float(found)}; only {usual:.2f} is known"
+                f"{self.tensors.origin}: embeddings are multiplied by {float(found)}; only {usual:.2f} is supported"
             )
         return float(found) != 1.0
 
     def refuse_other(self, other: "_Stack") -> None:
-        """Settings of which our model has one for both stacks."""
+        """Refuse stacks that differ in a setting that our model has once for both."""
         for setting in ("heads", "pre", "gated", "activation", "scaled", "rotary", "head_width"):
             own, theirs = getattr(self, setting), getattr(other, setting)
             if own != theirs:
                 raise DataError(f"{self.tensors.origin}: {setting} is {own} in the encoder and {theirs} in the decoder")
 
     def draw(self, draft: Draft) -> None:
-        """Add the layers."""
+        """Add the layers, and the norm after them, to the draft."""
         for number in range(self.layers):
             there, here = f"{self.name}/layer_{number}", f"{self.name}.{number}"
             parts = self._parts(f"{there}/self_attention", (3, 1))
@@ -394,7 +396,7 @@ class _Stack:
             self._norm(draft, self.name, f"{self.name}_norm")
 
     def _parts(self, name: str, many: Sequence[int]) -> list[Linear]:
-        """Queries, keys, values and the output: some of them are one product."""
+        """Return the products for queries, keys, values and output, some of which are stored as one."""
         found: list[Linear] = []
         for number, count in enumerate(many):
             whole = _linear(self.tensors, f"{name}/linear_{number}")
@@ -415,7 +417,7 @@ class _Stack:
         draft.linear(here, Linear(self.tensors(f"{norm}/gamma"), self.tensors(f"{norm}/beta")))
 
     def _refuse_turns(self, name: str) -> None:
-        """Rotary positions other than ours: neighbours are turned together, all of a head, from 10,000 on."""
+        """Refuse rotary positions unlike ours: pairs of neighbours, over the whole head, with base 10,000."""
         if not self.rotary:
             return
         width = self.head_width or len(self.norm_weight) // self.heads
@@ -423,4 +425,6 @@ class _Stack:
         for setting, values in usual.items():
             found = self.tensors.find(f"{name}/{setting}")
             if found is not None and float(found) not in values:
-                raise DataError(f"{self.tensors.origin}: {setting} is {float(found):g}, and only {values[-1]} is known")
+                raise DataError(
+                    f"{self.tensors.origin}: {setting} is {float(found):g}, but only {values[-1]} is supported"
+                )

@@ -1,10 +1,10 @@
-"""The model on padded sentences, in two parts that other runtimes can take: an encoder, and a step of the decoder.
+"""The model on padded sentences, in two parts that other runtimes can take: an encoder and a decoder step.
 
-Everything is computed by the model's own layers; only where sentences lie is another matter. The encoder's result is
-what the decoder's layers attend to: keys and values of each. A step takes one token of every line and the keys and
-values of all tokens before, and returns the logits of the next token and the keys and values with this token's.
+The model's own layers compute everything; only the layout of the sentences differs. The encoder returns the keys and
+values that each decoder layer attends to. A step takes one token of every hypothesis with the keys and values of all
+tokens before it, and returns the logits of the next token and the keys and values with this token's appended.
 
-Legend of shapes: `sentences` of at most `source` tokens, `beam` lines of each, `past` tokens said by each line so far.
+Legend of shapes: `sentences` of at most `source` tokens, `beam` hypotheses of each, `past` tokens in each so far.
 """
 
 from copy import copy
@@ -21,7 +21,7 @@ from transduce.model.transformer import Transformer
 
 
 class Encoder(nn.Module):
-    """Source tokens and how many of each line are its own, to keys and values for every layer of the decoder."""
+    """Turns padded source tokens and their lengths into keys and values for every decoder layer."""
 
     def __init__(self, model: Transformer):
         super().__init__()
@@ -52,7 +52,7 @@ class Encoder(nn.Module):
 
 
 class Step(nn.Module):
-    """One token of every line to the logits of the next."""
+    """Turns one token of every hypothesis into the logits of the next."""
 
     def __init__(self, model: Transformer):
         super().__init__()
@@ -67,7 +67,7 @@ class Step(nn.Module):
         keys: Float[Tensor, "layers sentences beam heads past d_k"],
         values: Float[Tensor, "layers sentences beam heads past d_v"],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The logits, and keys and values with those of this token behind the others."""
+        """Return the logits, and the keys and values with this token's appended."""
         past = keys.shape[-2]
         position = torch.arange(past, past + 1)
         mask = _own_places(torch.arange(memory_keys.shape[-2]), lengths)
@@ -93,7 +93,7 @@ class Step(nn.Module):
             def attend_memory(
                 x: Tensor, attention: MultiHeadAttention = layer.cross_attention, at: int = number
             ) -> Tensor:
-                # The lines of a sentence are several queries to the same keys.
+                # All hypotheses of a sentence are queries to the same keys.
                 query = attention.project_query(x).transpose(1, 2)
                 heads = attend(query, memory_keys[at], memory_values[at], attention.score, mask=mask)
                 return attention.combine(heads.transpose(1, 2))
@@ -121,7 +121,7 @@ def _own_places(
 
 
 def _without(model: Transformer, *names: str) -> Transformer:
-    """The same model, without parts that are not used: they would be exported too."""
+    """Return the model without the named parts, which are not used but would be exported."""
     kept = copy(model)
     kept._modules = {name: module for name, module in model._modules.items() if name not in names}
     return kept

@@ -1,4 +1,4 @@
-"""Which kind a model of another toolkit is, by its files; and which one is meant by a path that is none."""
+"""Find the kind of another toolkit's model by its files, and the model meant by a path that is none."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,7 +10,7 @@ from transduce.interop.ctranslate2 import BINARY, ENDING, PACKAGE
 from transduce.model.saved import MANIFEST, find_model, read_manifest
 
 Kind = Literal["huggingface", "marian", "fairseq", "joeynmt", "opennmt", "ctranslate2"]
-# The endings of kinds that are a file, and what such a file is usually called.
+# For kinds that are a single file: its ending and its usual name.
 FILES = {
     "marian": (".npz", "model.npz"),
     "fairseq": (".pt", "checkpoint_best.pt"),
@@ -21,7 +21,7 @@ _MOST = 5  # names in an error
 
 
 def detect(source: Path, wanted: Kind | None = None) -> Kind:
-    """How a model was saved: as is wanted, where that can be, or else by its files."""
+    """Return the kind of a model: the one wanted, if it can be that, or else the one its files show."""
     if not source.exists():
         raise DataError(f"{source}: does not exist")
     if source.is_dir():
@@ -36,10 +36,10 @@ def detect(source: Path, wanted: Kind | None = None) -> Kind:
     meant = list(_find_meant(source))
     if not meant:
         known = ", ".join(get_args(Kind))
-        raise DataError(f"{source}: not a model of a kind that is known; say which with --kind: {known}")
+        raise DataError(f"{source}: not a model of a known kind; if it is one, name its kind with --kind: {known}")
     if len(meant) == 1 and meant[0].is_dir():
         _refuse_ours(meant[0])
-    what = "is one file of a model" if source.is_file() else "is no model itself"
+    what = "is only one file of a model" if source.is_file() else "is not itself a model"
     raise DataError(f"{source}: {what}; name {_list(meant)}")
 
 
@@ -67,22 +67,22 @@ def _holds_ctranslate2(folder: Path) -> bool:
 
 
 def _refuse_ours(folder: Path) -> None:
-    """A model of ours needs no import; what we export to onnxruntime and torch has no way back."""
+    """Refuse our own models, which need no import, and our exports to ONNX and torch, which have no way back."""
     if _is_ours(folder):
         raise DataError(
-            f"{folder}: is a model of transduce already and needs no import; transduce translate, export and others "
-            "take it as it is"
+            f"{folder}: is already a transduce model and needs no import; transduce translate, export and the other "
+            "commands take it as it is"
         )
     for name, kind in (("encoder.onnx", "onnx"), ("encoder.pt2", "program")):
         if (folder / name).exists() and (folder / "settings.json").exists():
             raise DataError(
-                f"{folder}: is an export of transduce (--to {kind}), and such cannot be imported; use the model that "
-                "it was made from, or import its export to ctranslate2, argos or huggingface"
+                f"{folder}: is an export of transduce (--to {kind}), which cannot be imported; use the model it was "
+                "made from, or import an export of that model to ctranslate2, argos or huggingface"
             )
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a model, or a run; what is another toolkit's may well have a folder of ours in it."""
+    """Return whether a folder is our model or run; another toolkit's model may have a folder of ours in it."""
     with suppress(DataError):
         if (folder / MANIFEST).exists() or not _kind_of(folder):
             read_manifest(find_model(folder))
@@ -91,18 +91,18 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _refuse_other_form(source: Path, kind: Kind) -> None:
-    """A folder where a file is wanted, or the other way round."""
+    """Refuse a folder where this kind is a file, or the other way round."""
     if kind in FILES and source.is_dir():
         ending, usual = FILES[kind]
         found = sorted((path for path in source.iterdir() if path.suffix == ending), key=_rank)
-        remedy = f"name {_list(found)}" if found else f"it has none that ends in {ending}"
-        raise DataError(f"{source}: is a folder, and a model of {kind} is a file such as {usual}; {remedy}")
+        remedy = f"name {_list(found)}" if found else f"no file in it ends in {ending}"
+        raise DataError(f"{source}: is a folder, but a {kind} model is a file such as {usual}; {remedy}")
     if kind == "huggingface" and source.is_file():
-        raise DataError(f"{source}: is a file, and a model of {kind} is a folder; name {source.parent}")
+        raise DataError(f"{source}: is a file, but a {kind} model is a folder; name {source.parent}")
 
 
 def _find_meant(source: Path) -> Iterator[Path]:
-    """The model that a file is part of, or those that lie in a folder."""
+    """Yield the model that a file is part of, or the models in a folder."""
     if source.is_file():
         above = source.parent.parent  # a package of Argos Translate has its model in a folder of its own
         folder = above if (above / PACKAGE).exists() else source.parent
@@ -116,7 +116,7 @@ def _find_meant(source: Path) -> Iterator[Path]:
 
 
 def _rank(path: Path) -> tuple[bool, str]:
-    """The best checkpoint stands before the others."""
+    """Sort the best checkpoint before the others."""
     return "best" not in path.name, path.name
 
 

@@ -1,4 +1,4 @@
-"""Our models in the forms of other runtimes, or smaller: written, checked against ours, and only then there."""
+"""Export our models for other runtimes, or in int8: each is checked against ours before it appears in its place."""
 
 import shutil
 import tempfile
@@ -27,63 +27,63 @@ TITLES = {
     "argos": "for Argos Translate and LibreTranslate",
     "huggingface": "for Hugging Face's transformers",
     "onnx": "for onnxruntime",
-    "program": "as exported programs of torch",
+    "program": "as torch exported programs",
 }
 
 
 class Target(Protocol):
-    """What the module of a kind has."""
+    """What the module of each kind of export provides."""
 
     USE: str
-    """how it is used, for its card"""
+    """how to use the export, for its card"""
     PRECISIONS: tuple[str, ...]
     WRITTEN_WITH: tuple[str, ...]
     """packages that writing needs"""
     CHECKED_WITH: tuple[str, ...]
     """packages that run it"""
     ALIKE: bool
-    """whether it is searched with as ours are, length penalty and all"""
+    """whether its search is like ours, length penalty included"""
     UNSAID: tuple[int, ...]
-    """tokens that have no share of the probability there; we never say them, but models of others give them one"""
+    """tokens that get no probability there; our search never outputs them, but imported models give them some"""
 
     def find_problems(self, loaded: Loaded) -> list[str]:
-        """What this kind cannot compute."""
+        """Return what this kind of export cannot compute."""
         ...
 
     def write(self, loaded: Loaded, folder: Path, precision: Precision) -> None:
-        """Fill a folder."""
+        """Write the export into a folder."""
         ...
 
     def translate(self, folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
-        """Translate lines with the runtime itself; without a length penalty and at most so long, if that is given."""
+        """Translate lines with the runtime itself; if `most` is given, up to that length and without a penalty."""
         ...
 
     def score(self, loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
-        """The log-probabilities that the runtime gives to translations."""
+        """Return the log-probabilities that the runtime gives to translations."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is to be exported, to what, where, and what it is checked with."""
+    """What to export, as which kind, where to, and what to check it with."""
 
     model: Path
     out: Path
     kind: Kind
     precision: Precision = "float32"
     languages: tuple[str, str] | None = None
-    """source and target; none: those that the model says"""
+    """source and target; none: those that the model names"""
     text: Path | None = None
     """sentences to check with; none: those of the dev set, if it is there"""
     reference: Path | None = None
-    """their translations, by which int8 is judged"""
+    """their reference translations, by which int8 is judged"""
     sentences: int = 100
     """most sentences to check with; 0: no check"""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What became of an export."""
+    """The outcome of an export."""
 
     bytes: int
     check: Check | None
@@ -92,19 +92,21 @@ class Report:
 
 
 def export_model(order: Order) -> Report:
-    """Write a model for another runtime, all or nothing: one that does not say what ours says is not kept."""
+    """Write a model for another runtime, all or nothing: one that does not translate as ours does is not kept."""
     target = find_target(order.kind)
     _refuse_precision(order, target)
     find_model(order.model)
     refuse_taken(order.out)
     if order.kind == "argos" and order.out.is_dir():
-        raise DataError(f"{order.out}: is a folder, and a package is one file; name it, such as {order.out}.argosmodel")
+        raise DataError(
+            f"{order.out}: is a folder, but a package is one file; name a file, such as {order.out}.argosmodel"
+        )
     loaded = load_model(order.model)
     if order.languages:
         loaded = replace(loaded, about={**loaded.about, "languages": list(order.languages)})
     _refuse(order, target, loaded)
     if absent := _missing(target.WRITTEN_WITH):
-        raise UsageError(f"--to {order.kind} is written with {' and '.join(absent)}; pip install {' '.join(absent)}")
+        raise UsageError(f"--to {order.kind} needs {' and '.join(absent)}; pip install {' '.join(absent)}")
     missing = _missing(target.CHECKED_WITH)
     found: list[Check] = []
 
@@ -123,15 +125,15 @@ def export_model(order: Order) -> Report:
     except OSError as error:
         if error.filename is not None:
             raise
-        # As from a full disk, which does not say what was being written.
-        raise DataError(f"{order.out}: cannot be written ({error.strerror or error}); make room there") from error
+        # For example a full disk, whose error does not name a file.
+        raise DataError(f"{order.out}: cannot be written ({error.strerror or error}); free disk space there") from error
     files = [order.out] if order.out.is_file() else [path for path in order.out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     return Report(size, found[0] if found else None, missing if order.sentences else ())
 
 
 def find_target(kind: str) -> Target:
-    """The module of a kind."""
+    """Return the module of a kind."""
     match kind:
         case "transduce":
             from transduce.interop import to_transduce
@@ -169,7 +171,7 @@ def _refuse_precision(order: Order, target: Target) -> None:
 def _refuse(order: Order, target: Target, loaded: Loaded) -> None:
     if _parses(loaded) and order.kind != "transduce":
         raise UsageError(
-            f"{loaded.folder}: is a parser, and its trees are found by a search that no other runtime has; "
+            f"{loaded.folder}: is a parser, and no other runtime has the search that finds its trees; "
             "use --to transduce"
         )
     if problems := target.find_problems(loaded):
@@ -207,7 +209,7 @@ def _check(order: Order, target: Target, loaded: Loaded, folder: Path) -> Check:
         )
     if found.wrong:
         remedy = "use --precision float32" if order.precision == "int8" else "please report it"
-        first = f"{order.out}: does not say what the model says, and was not written: {'; '.join(found.wrong)}"
+        first = f"{order.out}: was not written, as its output differs from the model's: {'; '.join(found.wrong)}"
         raise TransduceError("\n".join([f"{first}; {remedy}, or keep it unchecked with --sentences 0", *found.found]))
     return found
 
@@ -228,13 +230,13 @@ def _write_package(order: Order, loaded: Loaded, fill: "Fill") -> None:
 
 
 class Fill(Protocol):
-    """Fills a folder."""
+    """A function that fills a folder."""
 
     def __call__(self, folder: Path) -> None: ...
 
 
 def make_card(order: Order, target: Target, loaded: Loaded, found: Check | None) -> str:
-    """The README.md of an export: what it is, how it is used, and whether it was checked."""
+    """Return the README.md of an export: what it is, how to use it, and whether it was checked."""
     languages = loaded.about.get("languages")
     parses = _parses(loaded)
     title = f"{languages[0]} → {languages[1]}" if languages else "A parser" if parses else "A translation model"
@@ -249,7 +251,9 @@ def make_card(order: Order, target: Target, loaded: Loaded, found: Check | None)
         **{"SOURCE": source, "TARGET": into},
     }.items():
         use = use.replace(name, value)
-    checked = [f"- {line}" for line in found.found] if found else ["This export was not checked against its origin."]
+    checked = (
+        [f"- {line}" for line in found.found] if found else ["This export was not checked against the original model."]
+    )
     return "\n".join(
         [
             f"# {title}, {TITLES[order.kind]}",
@@ -262,7 +266,7 @@ def make_card(order: Order, target: Target, loaded: Loaded, found: Check | None)
             "",
             use,
             "",
-            "Texts are given line by line, a sentence or a few on each.",
+            "Give text line by line, a sentence or a few on each line.",
             "",
             "## Check",
             "",

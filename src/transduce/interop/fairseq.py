@@ -1,6 +1,6 @@
-"""Transformers that fairseq has trained: a .pt checkpoint, its dictionaries (dict.en.txt) and SentencePiece models.
+"""Read Transformers of fairseq: a .pt checkpoint, its dictionaries (dict.en.txt) and SentencePiece models.
 
-Names of parameters and what is computed with them: fairseq/models/transformer and fairseq/modules of fairseq.
+For the names of parameters and what is computed with them see fairseq/models/transformer and fairseq/modules.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ Setting = Callable[..., Any]
 
 
 def read_fairseq(path: Path, dictionaries: Sequence[Path] = (), pieces: Sequence[Path] = ()) -> Imported:
-    """Read a checkpoint; dictionaries are those given, or those beside it that its languages name."""
+    """Read a checkpoint, with the dictionaries given or those beside it that its languages name."""
     found = read_checkpoint(path)
     setting = _settings(path, found)
     _refuse_others(path, setting)
@@ -40,11 +40,11 @@ def read_fairseq(path: Path, dictionaries: Sequence[Path] = (), pieces: Sequence
     languages = tuple(setting(f"{side}_lang") for side in SIDES)
     files = list(dictionaries) or [path.with_name(f"dict.{language}.txt") for language in languages]
     if not pieces:
-        raise DataError(f"{path}: a checkpoint holds no SentencePiece models; name them: --pieces SOURCE TARGET")
+        raise DataError(f"{path}: a checkpoint contains no SentencePiece models; name them: --pieces SOURCE TARGET")
     foreign = {side: _read_dictionary(file) for side, file in zip(SIDES, (files[0], files[-1]))}
     numberings, subwords = number_sides(foreign, read_models(pieces))
     tensors = Tensors(as_tensors(found["model"], path), str(path))
-    for stack in ("encoder", "decoder"):  # numbers that nothing is computed with
+    for stack in ("encoder", "decoder"):  # not needed: a version number and computed positions
         tensors.find(f"{stack}.version")
         tensors.find(f"{stack}.embed_positions._float_tensor", f"{stack}.embed_positions.weights")
 
@@ -91,20 +91,20 @@ def _embeddings(tensors: Tensors, unscaled: bool) -> Embeddings:
 
 
 def _positions(learned: Tensor | None, width: int) -> Tensor:
-    """A learned table, or the one that fairseq computes; position 0 is the first that is used."""
+    """Return the learned table, or else the one that fairseq computes, from the first position in use."""
     return timed_positions(POSITIONS, width, FIRST) if learned is None else learned[FIRST:]
 
 
 def _settings(path: Path, found: Any) -> Setting:
-    """The model's settings: pickled as an object in older checkpoints, as a dictionary of such in newer ones."""
+    """Return a function that looks up a setting; older checkpoints hold one pickled object, newer ones several."""
     if not isinstance(found, Mapping) or "model" not in found:
-        raise DataError(f"{path}: holds no model; it is no checkpoint of fairseq")
+        raise DataError(f"{path}: contains no model; it is not a fairseq checkpoint")
     places: list[Any] = [found.get("args")]
     if isinstance(whole := found.get("cfg"), Mapping | StandIn):
         places += [whole.get("model"), whole.get("task")]
     kept = [place for place in places if isinstance(place, Mapping | StandIn)]
     if not kept:
-        raise DataError(f"{path}: holds no settings (args or cfg); it is no checkpoint of fairseq")
+        raise DataError(f"{path}: contains no settings (args or cfg); it is not a fairseq checkpoint")
 
     def setting(name: str, otherwise: Any = None) -> Any:
         values = (place.get(name) for place in kept)
@@ -115,7 +115,7 @@ def _settings(path: Path, found: Any) -> Setting:
 
 def _refuse_others(path: Path, setting: Setting) -> None:
     unknown = [
-        f"{path}: {name} is set, which our model does not know"
+        f"{path}: {name} is set, which our model does not support"
         for name in ("layernorm_embedding", "no_token_positional_embeddings", "adaptive_input", "cross_self_attention")
         if setting(name, False)
     ]
@@ -125,13 +125,13 @@ def _refuse_others(path: Path, setting: Setting) -> None:
         if setting(f"encoder_{name}") != setting(f"decoder_{name}")
     ]
     if setting("encoder_attention_heads") is None:
-        unknown.append(f"{path}: its settings have no encoder_attention_heads; it is no Transformer of fairseq")
+        unknown.append(f"{path}: its settings have no encoder_attention_heads; it is not a fairseq Transformer")
     if unknown:
         raise DataError("\n".join(unknown))
 
 
 def _read_dictionary(path: Path) -> Foreign:
-    """A dictionary of fairseq: a token and its count to a line, behind four special ones that are not written."""
+    """Read a dictionary of fairseq: a token and its count on each line, after four special tokens not listed."""
     lines = read_lines(path, "dictionary")
     tokens = list(SPECIAL)
     for number, line in enumerate(lines, 1):
@@ -140,5 +140,5 @@ def _read_dictionary(path: Path) -> Foreign:
             if not space or not rest.isdigit():
                 raise DataError(f"{path}:{number}: wanted a token and its count, found {line[:60]!r}")
             tokens.append(token)
-    # A decoder is given the end of the sentence before it first.
+    # The decoder's first input is the end token.
     return Foreign(tokens, unknown=UNKNOWN, end=END, pad=PAD, begin=END)

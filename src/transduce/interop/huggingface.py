@@ -1,7 +1,7 @@
-"""Marian models as Hugging Face saves them, such as the OPUS-MT pairs: a folder of settings, weights and pieces.
+"""Read Marian models saved by Hugging Face, such as the OPUS-MT pairs: a folder of settings, weights and pieces.
 
-config.json, model.safetensors (or pytorch_model.bin), source.spm, target.spm, vocab.json,
-target_vocab.json where each side has its own, tokenizer_config.json, generation_config.json
+Its files: config.json, model.safetensors (or pytorch_model.bin), source.spm, target.spm, vocab.json, target_vocab.json
+if each side has its own, tokenizer_config.json, generation_config.json.
 """
 
 import json
@@ -78,7 +78,7 @@ def _embeddings(tensors: Tensors, config: dict[str, Any]) -> Embeddings:
     if target is None:
         target = output if source is None or config.get("tie_word_embeddings", True) else None
     if source is None or target is None:
-        raise DataError(f"{tensors.origin}: its weights have no embeddings; it is no MarianMTModel")
+        raise DataError(f"{tensors.origin}: its weights have no embeddings; it is not a MarianMTModel")
     if output is None or config.get("tie_word_embeddings", True):
         output = target
     bias = tensors.find("final_logits_bias")
@@ -88,7 +88,7 @@ def _embeddings(tensors: Tensors, config: dict[str, Any]) -> Embeddings:
 def _foreign(
     folder: Path, tokens: list[str], config: dict[str, Any], tokenizer: dict[str, Any], pad: int, begin: int
 ) -> Foreign:
-    """The vocabulary with its special tokens: padding and begin are the model's, the others the tokenizer's."""
+    """Return the vocabulary with its special tokens: padding and begin are the model's, the others the tokenizer's."""
     names = {name: _content(tokenizer.get(f"{name}_token")) or usual for name, usual in _SPECIAL.items()}
     missing = [name for name in names.values() if name not in tokens]
     if missing:
@@ -103,12 +103,12 @@ _SPECIAL = {"unk": "<unk>", "eos": "</s>"}
 
 
 def _content(token: Any) -> str | None:
-    """A special token is written as its text, or as an object that has it."""
+    """Return the text of a special token, which is stored as a string or as an object that holds it."""
     return token.get("content") if isinstance(token, dict) else token
 
 
 def _check_positions(table: Tensor | None, folder: Path) -> None:
-    """A table of positions that was saved must be that of the sinusoids, for ours are computed."""
+    """Refuse a saved table of positions that is not the sinusoids, since ours are computed."""
     if table is None:
         return
     turns = sinusoids(torch.arange(len(table)), table.shape[1])
@@ -122,7 +122,7 @@ def _refuse_others(folder: Path, config: dict[str, Any]) -> None:
     if config.get("model_type") != "marian":
         raise DataError(f"{path}: model_type is {config.get('model_type')!r}; only marian (OPUS-MT) can be imported")
     problems = [
-        f"{path}: {name} is set, which Hugging Face's Marian does not compute; import the .npz it was made from"
+        f"{path}: {name} is set, which Hugging Face's Marian does not support; import the .npz it was made from"
         for name in ("normalize_before", "normalize_embedding", "add_final_layer_norm")
         if config.get(name)
     ]
@@ -137,7 +137,7 @@ def _refuse_others(folder: Path, config: dict[str, Any]) -> None:
 
 
 def _languages(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> tuple[str, str] | None:
-    """As the tokenizer names them, or else the name of the model, as in opus-mt-en-de."""
+    """Return the languages that the tokenizer names, or else the model's name, as in opus-mt-en-de."""
     given = tuple(tokenizer.get(f"{side}_lang") for side in SIDES)
     if all(given):
         return str(given[0]), str(given[1])
@@ -157,13 +157,13 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _read_tokens(path: Path, embedding: Tensor) -> list[str]:
-    """A vocabulary is an object of tokens and their numbers; rows of the embedding behind it have no text."""
+    """Read a vocabulary, an object of tokens and their numbers; further rows of the embedding get made-up names."""
     numbers = _read_json(path)
     tokens = {number: token for token, number in numbers.items()}
     if sorted(tokens) != list(range(len(numbers))):
-        raise DataError(f"{path}: its numbers are not 0 to {len(numbers) - 1}, each once")
+        raise DataError(f"{path}: its token numbers are not 0 to {len(numbers) - 1}, each once")
     if len(tokens) > len(embedding):
-        raise DataError(f"{path}: has {len(tokens):,} tokens, and the model embeddings for {len(embedding):,}")
+        raise DataError(f"{path}: has {len(tokens):,} tokens, but the model has embeddings for {len(embedding):,}")
     return [tokens.get(number, f"<row {number}>") for number in range(len(embedding))]
 
 

@@ -1,4 +1,4 @@
-"""Models of other toolkits into folders of ours: which kind it is, and what is written."""
+"""Import models of other toolkits: find the kind, read the model, write it as a folder of ours."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,22 +14,22 @@ from transduce.model.saved import save_model
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be imported, and where it goes."""
+    """What to import, and where to."""
 
     source: Path
     out: Path
     kind: Kind | None = None
-    """how it was saved; none: found by its files"""
+    """the toolkit that saved it; none: found by its files"""
     languages: tuple[str, str] | None = None
-    """source and target; none: those that the model says"""
+    """source and target; none: those that the model names"""
     vocabularies: tuple[Path, ...] = ()
-    """of source and target or one for both, where the model does not name them"""
+    """files of source and target, or one for both, if the model does not name them"""
     pieces: tuple[Path, ...] = ()
-    """the SentencePiece models of source and target, or one for both, where they are not the vocabularies"""
+    """the SentencePiece models of source and target, or one for both, if they are not the vocabularies"""
 
 
 def import_model(order: Order) -> Imported:
-    """Read a model of another toolkit and write it as ours, all or nothing; return what it was itself."""
+    """Read a model of another toolkit, write it as ours, all or nothing, and return what was read."""
     kind = detect(order.source, order.kind)
     refuse_taken(order.out)
     found = read(order, kind)
@@ -44,13 +44,13 @@ def import_model(order: Order) -> Imported:
 
 
 def _name(folder: Path) -> str:
-    """What commands call a model: its path as it was given, or its name where models are found by that."""
+    """Return what to call the model in commands: its path as given, or its name if it is in the user's folder."""
     among_users = folder.resolve().parent == places.user_folder().resolve()
     return folder.name if among_users else folder.as_posix()
 
 
 def read(order: Order, kind: str) -> Imported:
-    """Read a model of a kind."""
+    """Read a model of the given kind."""
     match kind:
         case "huggingface":
             from transduce.interop.huggingface import read_marian

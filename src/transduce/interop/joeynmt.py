@@ -1,6 +1,6 @@
-"""Transformers that JoeyNMT has trained: a .ckpt checkpoint with config.yaml and the vocabularies beside it.
+"""Read Transformers of JoeyNMT: a .ckpt checkpoint with config.yaml and the vocabularies beside it.
 
-Names of parameters and what is computed with them: transformer_layers.py, encoders.py and decoders.py of JoeyNMT.
+For the names of parameters and what is computed with them see its transformer_layers.py, encoders.py and decoders.py.
 """
 
 import re
@@ -16,7 +16,7 @@ from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read
 SPECIAL = ["<unk>", "<pad>", "<s>", "</s>"]
 UNKNOWN, PAD, BEGIN, END = range(4)
 SIDES = ("source", "target")
-# Each kind of attention in each stack, and its norm.
+# The names of each stack's kinds of attention and of their norms.
 KINDS = {
     "encoder": {"self": ("src_src_att", "layer_norm")},
     "decoder": {"self": ("trg_trg_att", "x_layer_norm"), "cross": ("src_trg_att", "dec_layer_norm")},
@@ -24,12 +24,12 @@ KINDS = {
 
 
 def read_joeynmt(path: Path, vocabularies: Sequence[Path] = (), pieces: Sequence[Path] = ()) -> Imported:
-    """Read a checkpoint; config.yaml and the vocabularies are those beside it."""
+    """Read a checkpoint with the config.yaml beside it, and the vocabularies given or those beside it."""
     found = read_checkpoint(path)
     if not isinstance(found, Mapping) or "model_state" not in found:
-        raise DataError(f"{path}: holds no model_state; it is no checkpoint of JoeyNMT")
+        raise DataError(f"{path}: contains no model_state; it is not a JoeyNMT checkpoint")
     if not pieces:
-        raise DataError(f"{path}: a checkpoint holds no SentencePiece models; name them: --pieces SOURCE TARGET")
+        raise DataError(f"{path}: a checkpoint contains no SentencePiece models; name them: --pieces SOURCE TARGET")
     setting = _settings(path.with_name("config.yaml"))
     files = list(vocabularies) or [path.with_name("src_vocab.txt"), path.with_name("trg_vocab.txt")]
     foreign = {side: _read_vocabulary(file) for side, file in zip(SIDES, (files[0], files[-1]))}
@@ -77,7 +77,7 @@ def _layer(draft: Draft, tensors: Tensors, stack: str, number: int) -> None:
 
 
 def _settings(path: Path) -> Callable[[str, str], str]:
-    """The settings by name; of this YAML only lines of a name and a value are needed, the same wherever they stand."""
+    """Return a function that looks up a setting: only lines `name: value` of the YAML are read, wherever they stand."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -91,16 +91,14 @@ def _settings(path: Path) -> Callable[[str, str], str]:
         return values.pop() if values else otherwise
 
     if setting("layer_norm", "") not in ("pre", "post"):
-        raise DataError(
-            f"{path}: does not say layer_norm: pre or post, and its default is not the same in all versions"
-        )
+        raise DataError(f"{path}: has no layer_norm: pre or post, and the default depends on the version; add it")
     if float(setting("alpha", "1.0")) != 1:
-        raise DataError(f"{path}: alpha is {setting('alpha', '')}; our residual connections have no factor")
+        raise DataError(f"{path}: alpha is {setting('alpha', '')}; our residual connections have no such factor")
     return setting
 
 
 def _read_vocabulary(path: Path) -> Foreign:
-    """A vocabulary of JoeyNMT: a token to a line, the special ones first whether they are written or not."""
+    """Read a vocabulary of JoeyNMT: a token on each line; the special ones come first, listed or not."""
     lines = read_lines(path, "vocabulary")
     tokens = list(dict.fromkeys([*SPECIAL, *(line for line in lines if line)]))
     return Foreign(tokens, unknown=UNKNOWN, end=END, pad=PAD, begin=BEGIN)

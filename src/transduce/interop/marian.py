@@ -1,6 +1,6 @@
-"""Models that Marian itself has trained: an .npz file with its settings inside, and vocabularies beside it.
+"""Read models that Marian itself trained: an .npz file with its settings inside, and vocabularies beside it.
 
-Names of parameters and what is computed with them: src/models/transformer.h and src/layers of marian-dev.
+For the names of parameters and what is computed with them see src/models/transformer.h and src/layers of marian-dev.
 """
 
 import json
@@ -26,7 +26,7 @@ SIDES = ("source", "target")
 
 
 def read_npz(path: Path, vocabularies: Sequence[Path] = (), pieces: Sequence[Path] = ()) -> Imported:
-    """Read a model; vocabularies and SentencePiece models are those given, or those its decoder.yml names."""
+    """Read a model, with the vocabularies and SentencePiece models given or those its decoder.yml names."""
     found = _read_arrays(path)
     settings = _read_settings(path, found.pop(SETTINGS, None))
     _refuse_others(path, settings)
@@ -78,7 +78,7 @@ def _layer(draft: Draft, tensors: Tensors, stack: str, number: int, pre: bool) -
 
 
 def _linear(tensors: Tensors, name: str, part: str) -> Linear:
-    """Marian multiplies from the other side."""
+    """Read a product, whose matrix Marian stores transposed."""
     return Linear(tensors(f"{name}_W{part}").T, tensors(f"{name}_b{part}").flatten())
 
 
@@ -99,25 +99,25 @@ def _embeddings(tensors: Tensors) -> Embeddings:
 def _vocabularies(
     path: Path, files: Sequence[Path], pieces: Sequence[Path]
 ) -> tuple[dict[str, Numbering], dict[str, Subwords]]:
-    """The numbers and the subwords of both sides."""
+    """Return the numberings and the subwords of both sides."""
     if len(files) not in (1, 2):
         raise DataError(f"{path}: names no vocabularies; give them: --vocabularies SOURCE TARGET")
     for file in pieces or files:
         if file.suffix not in (".spm", ".model"):
-            raise DataError(f"{file}: is no SentencePiece model; name those of both sides: --pieces SOURCE TARGET")
+            raise DataError(f"{file}: is not a SentencePiece model; name those of both sides: --pieces SOURCE TARGET")
     models = read_models(pieces or files)
     foreign = {side: _foreign(file, models[side]) for side, file in zip(SIDES, (files[0], files[-1]))}
     return number_sides(foreign, models)
 
 
 def _foreign(file: Path, model: PieceModel) -> Foreign:
-    """A vocabulary: the pieces of a SentencePiece model by their own numbers, or a list of tokens and numbers."""
+    """Return a file's vocabulary: the pieces of a SentencePiece model, or a list of tokens and numbers."""
     listed = file.suffix not in (".spm", ".model")
     tokens = read_tokens(file) if listed else [piece.text for piece in model.pieces]
     missing = [name for name in ("</s>", "<unk>") if name not in tokens]
     if missing:
-        raise DataError(f"{file}: has no {' and no '.join(missing)}; it is no vocabulary of Marian")
-    # A decoder is given zeros first, and nothing is padded with a token of its own.
+        raise DataError(f"{file}: has no {' and no '.join(missing)}; it is not a Marian vocabulary")
+    # The decoder starts from zeros, and there is no padding token.
     return Foreign(tokens, unknown=tokens.index("<unk>"), end=tokens.index("</s>"))
 
 
@@ -127,7 +127,7 @@ _BYTE = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 
 def read_tokens(file: Path) -> list[str]:
-    """A vocabulary in YAML, an entry to a line, or in JSON; tokens by their numbers."""
+    """Read a vocabulary in YAML, an entry on each line, or in JSON; return the tokens in order of their numbers."""
     numbers: dict[int, str] = {}
     try:
         text = file.read_text(encoding="utf-8")
@@ -142,16 +142,16 @@ def read_tokens(file: Path) -> list[str]:
         if not entry:
             raise DataError(f"{file}:{place}: wanted a token and its number, found {line[:60]!r}")
         double, single, plain, number = entry.groups()
-        if double is not None:  # YAML has one escape that JSON has not
+        if double is not None:  # \xHH is an escape in YAML, but not in JSON
             plain = json.loads('"' + _BYTE.sub(r"\\u00\1", double) + '"')
         numbers[int(number)] = plain if single is None else single.replace("''", "'")
     if sorted(numbers) != list(range(len(numbers))):
-        raise DataError(f"{file}: its numbers are not 0 to {len(numbers) - 1}, each once")
+        raise DataError(f"{file}: its token numbers are not 0 to {len(numbers) - 1}, each once")
     return [numbers[number] for number in range(len(numbers))]
 
 
 def _named(path: Path) -> list[Path]:
-    """The vocabularies that Marian's own settings for its decoder name."""
+    """Return the vocabularies that the .decoder.yml beside the model names."""
     beside = path.with_name(f"{path.name}.decoder.yml")
     if not beside.exists():
         return []
@@ -163,7 +163,7 @@ def _named(path: Path) -> list[Path]:
         if not line.startswith("  - "):
             break
         names.append(line.removeprefix("  - ").strip("\"'"))
-    # As they were where the model was trained, or beside the model.
+    # These paths date from training; for those that do not exist, look beside the model.
     return [Path(name) if Path(name).exists() else path.parent / Path(name).name for name in names]
 
 
@@ -176,15 +176,15 @@ def _read_arrays(path: Path) -> dict[str, Tensor]:
 
 
 def _read_settings(path: Path, raw: Tensor | None) -> dict[str, str]:
-    """The settings inside, as text: of this YAML only lines of a name and a value are needed."""
+    """Return the settings inside the model as text; of this YAML only lines of a name and a value are needed."""
     if raw is None:
-        raise DataError(f"{path}: holds no {SETTINGS}; it is no model of Marian")
+        raise DataError(f"{path}: contains no {SETTINGS}; it is not a Marian model")
     text = bytes(raw.numpy().view(np.uint8).tobytes()).decode("utf-8", "replace").rstrip("\0")
     found = re.findall(r"^([\w-]+):[ ]*(.*?)\s*$", text, re.MULTILINE)
     return {name: value.strip("\"'") for name, value in found}
 
 
-# What must be set so, for our model knows nothing else.
+# Settings for which our model knows only these values.
 _WANTED = {
     "type": ("transformer",),
     "transformer-ffn-activation": ("swish", "relu"),
@@ -216,6 +216,6 @@ def _refuse_others(path: Path, settings: dict[str, str]) -> None:
     plain = tuple(norm.replace("d", "") if when == 0 else norm for when, norm in enumerate(norms))
     if plain not in _NORMS:
         shown = "/".join(map(repr, norms))
-        problems.append(f"{path}: norms are placed as {shown}; ''/'dan'/'' and 'n'/'da'/'n' can be imported")
+        problems.append(f"{path}: norms are placed as {shown}; only ''/'dan'/'' and 'n'/'da'/'n' can be imported")
     if problems:
         raise DataError("\n".join(problems))

@@ -1,7 +1,7 @@
-"""Transformers that OpenNMT-py has trained, in its versions 2 and 3: a .pt checkpoint and its SentencePiece models.
+"""Read Transformers of OpenNMT-py, versions 2 and 3: a .pt checkpoint and its SentencePiece models.
 
-Names of parameters and what is computed with them: onmt/encoders, onmt/decoders and onmt/modules of OpenNMT-py. Its
-sources have no end token, so the subwords that are made of them give a text none (`Subwords.ends`).
+For the names of parameters and what is computed with them see onmt/encoders, onmt/decoders and onmt/modules. Sources
+have no end token there, so the source's subwords are made not to add one (`Subwords.ends`).
 """
 
 import re
@@ -32,14 +32,14 @@ from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read
 
 SIDES = {"source": "src", "target": "tgt"}
 POSITIONS = 1024
-ROTARY = -1  # as max_relative_positions
-# Each kind of attention in each stack, and its norm.
+ROTARY = -1  # this value of max_relative_positions
+# The names of each stack's kinds of attention and of their norms.
 KINDS = {
     "encoder": {"self": ("self_attn", "layer_norm")},
     "decoder": {"self": ("self_attn", "layer_norm_1"), "cross": ("context_attn", "layer_norm_2")},
 }
 LAYERS = {"encoder": "encoder.transformer.", "decoder": "decoder.transformer_layers."}
-# Settings of which our model has one value only, and that value; checkpoints of older versions do not have them all.
+# Settings for which our model knows only this value; older checkpoints lack some of them.
 ONLY = {
     "encoder_type": "transformer",
     "decoder_type": "transformer",
@@ -61,19 +61,19 @@ Setting = Callable[..., Any]
 
 
 def is_opennmt(found: Any) -> bool:
-    """Whether a checkpoint is one of OpenNMT-py."""
+    """Return whether a checkpoint is one of OpenNMT-py."""
     return isinstance(found, Mapping) and {"opt", "vocab"} <= found.keys()
 
 
 def read_opennmt(path: Path, pieces: Sequence[Path] = ()) -> Imported:
-    """Read a checkpoint; its vocabularies are in it."""
+    """Read a checkpoint, which holds its vocabularies."""
     found = read_checkpoint(path)
     if not is_opennmt(found) or not isinstance(found["opt"], Mapping | StandIn):
-        raise DataError(f"{path}: holds no opt and vocab; it is no checkpoint of OpenNMT-py")
+        raise DataError(f"{path}: contains no opt and vocab; it is not an OpenNMT-py checkpoint")
     setting: Setting = found["opt"].get
     positions = _find_positions(path, setting)
     if not pieces:
-        raise DataError(f"{path}: a checkpoint holds no SentencePiece models; name them: --pieces SOURCE TARGET")
+        raise DataError(f"{path}: a checkpoint contains no SentencePiece models; name them: --pieces SOURCE TARGET")
     foreign = {side: _read_vocabulary(path, found["vocab"], side) for side in SIDES}
     numberings, subwords = number_sides(foreign, read_models(pieces), source_ends=False)
     tensors = Tensors(_read_tensors(path, found), str(path))
@@ -82,7 +82,7 @@ def read_opennmt(path: Path, pieces: Sequence[Path] = ()) -> Imported:
     names = (f"{stack}.embeddings.make_embedding.emb_luts.0.weight" for stack in LAYERS)
     source, target = map(tensors, names)
     check_rows(str(path), source, target, numberings)
-    scaled = positions != "rotary"  # only where sinusoids are added
+    scaled = positions != "rotary"  # only if sinusoids are added
     output = tensors.linear("generator")
     embeddings = Embeddings(source, target, output.weight, output.bias, scaled)
     sizes = draft.embeddings(embeddings, numberings["source"], numberings["target"])
@@ -90,7 +90,7 @@ def read_opennmt(path: Path, pieces: Sequence[Path] = ()) -> Imported:
     turned = None if positions != "rotary" else bool(setting("rotary_interleave", True))
     layers = {stack: tensors.count(prefix + "{}.feed_forward.w_1.weight") for stack, prefix in LAYERS.items()}
     for stack, count in layers.items():
-        tensors.find(f"{stack}.embeddings.make_embedding.pe.pe")  # made anew
+        tensors.find(f"{stack}.embeddings.make_embedding.pe.pe")  # computed anew
         for number in range(count):
             _layer(draft, tensors, stack, number, heads, groups, turned)
         draft.linear(f"{stack}_norm", tensors.linear(f"{stack}.layer_norm"))
@@ -122,22 +122,22 @@ def read_opennmt(path: Path, pieces: Sequence[Path] = ()) -> Imported:
 
 
 def _find_positions(path: Path, setting: Setting) -> Literal["sinusoidal", "learned", "rotary"]:
-    """The kind of positions, where all settings are such that our model can have them."""
+    """Return the kind of positions; refuse settings that our model cannot have."""
     wrong = [
-        f"{path}: {name} is {setting(name)!r}, and only {value!r} can be imported"
+        f"{path}: {name} is {setting(name)!r}; only {value!r} can be imported"
         for name, value in ONLY.items()
         if setting(name, value) not in (value, None)
     ]
     relative, added = setting("max_relative_positions", 0), bool(setting("position_encoding", False))
     kind = setting("position_encoding_type", None) or "SinusoidalInterleaved"
     if relative not in (0, ROTARY):
-        wrong.append(f"{path}: max_relative_positions is {relative}, and our model knows no relative positions")
+        wrong.append(f"{path}: max_relative_positions is {relative}, but our model has no relative positions")
     elif added == (relative == ROTARY):
-        wrong.append(f"{path}: has {'two kinds of' if added else 'no'} positions, and our model has one")
+        wrong.append(f"{path}: has {'two kinds of' if added else 'no'} positions, but our model needs one kind")
     elif added and kind not in ("SinusoidalInterleaved", "SinusoidalConcat"):
-        wrong.append(f"{path}: position_encoding_type is {kind!r}, which is not known")
+        wrong.append(f"{path}: position_encoding_type is {kind!r}, which is not supported")
     if setting("rotary_dim", 0) and relative == ROTARY:
-        wrong.append(f"{path}: rotary_dim is {setting('rotary_dim')}; only whole heads can be turned")
+        wrong.append(f"{path}: rotary_dim is {setting('rotary_dim')}; only whole heads can be rotated")
     if wrong:
         raise DataError("\n".join(wrong))
     if relative == ROTARY:
@@ -146,43 +146,43 @@ def _find_positions(path: Path, setting: Setting) -> Literal["sinusoidal", "lear
 
 
 def _find_activation(path: Path, setting: Setting) -> Literal["relu", "gelu", "silu", "swiglu"]:
-    """Our name of an activation: silu has a second matrix there."""
+    """Return our name of an activation: silu is gated there, as our swiglu is."""
     name = setting("pos_ffn_activation_fn", None) or "relu"
     return "swiglu" if name == "silu" else find_activation(name, str(path))
 
 
 def _find_languages(setting: Setting) -> tuple[str, str] | None:
-    """The languages, where the tokenizers were told them."""
+    """Return the languages, if the tokenizers' options name them."""
     found = [re.search(r"'lang': '(\w+)'", str(setting(f"{side}_onmttok_kwargs"))) for side in SIDES.values()]
     source, target = (one and one[1] for one in found)
     return (source, target) if source and target else None
 
 
 def _first(value: Any, otherwise: float) -> float:
-    """A setting that may be a list, of which the first part is in force when a training begins."""
+    """Return a setting that may be a list, of which the first value holds when training begins."""
     value = value[0] if isinstance(value, list) else value
     return otherwise if value is None else float(value)
 
 
 def _read_tensors(path: Path, found: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The model's weights: in the checkpoint, or in safetensors beside it."""
+    """Return the model's weights, from the checkpoint or from safetensors beside it."""
     if "model" not in found:
-        # It is saved by the first name and read by the second.
+        # OpenNMT-py saves it under the first name and reads it under the second.
         files = [file for name in ("", ".*") for file in sorted(path.parent.glob(f"{path.stem}{name}.safetensors"))]
         if not files:
-            raise DataError(f"{path}: holds no weights, and {path.stem}.safetensors is not beside it")
+            raise DataError(f"{path}: contains no weights, and {path.stem}.safetensors is not beside it")
         try:
             return {name: tensor for file in files for name, tensor in load_file(file).items()}
         except (OSError, SafetensorError) as error:
             raise DataError(f"{files[0]}: cannot be read ({error})") from error
     tensors = as_tensors(found["model"], path)
-    # In version 2 the generator is a product followed by the softmax.
+    # In version 2 the generator is a sequence of a product and the softmax.
     generator = as_tensors(found.get("generator"), path)
     return tensors | {f"generator.{name.removeprefix('0.')}": tensor for name, tensor in generator.items()}
 
 
 def _read_vocabulary(path: Path, vocabularies: Any, side: str) -> Foreign:
-    """A list of tokens; in version 2 inside the field of a library that is gone (torchtext)."""
+    """Read a side's list of tokens, which version 2 keeps inside a field of torchtext (discontinued)."""
     found = vocabularies.get(SIDES[side]) if isinstance(vocabularies, Mapping | StandIn) else None
     if isinstance(found, StandIn):
         try:
@@ -192,10 +192,10 @@ def _read_vocabulary(path: Path, vocabularies: Any, side: str) -> Foreign:
             found = None
     features = isinstance(vocabularies, Mapping) and vocabularies.get("src_feats")
     if features or not isinstance(found, list) or not all(isinstance(token, str) for token in found):
-        raise DataError(f"{path}: its vocabulary of the {side} is no list of tokens without features")
+        raise DataError(f"{path}: its {side} vocabulary is not a list of tokens without features")
     numbers = {token: number for number, token in enumerate(found)}
     if "<unk>" not in numbers or ("</s>" not in numbers and side == "target"):
-        raise DataError(f"{path}: its vocabulary of the {side} has no <unk> or no </s>")
+        raise DataError(f"{path}: its {side} vocabulary lacks <unk> or </s>")
     begin = vocabularies.get("decoder_start_token") or "<s>"
     names = (numbers.get(name) for name in ("</s>", "<blank>", begin))
     return Foreign(found, numbers["<unk>"], *names)
@@ -210,7 +210,7 @@ def _layer(
             tensors.linear(f"{theirs}.{name}.{part}")
             for part in ("linear_query", "linear_keys", "linear_values", "final_linear")
         )
-        if groups:  # several heads have the same keys and values
+        if groups:  # several heads share keys and values
             key, value = (_repeat(linear, groups, heads // groups) for linear in (key, value))
         if kind == "self" and turned is not None:
             refuse_turned_bias(key, tensors.origin)
@@ -225,7 +225,7 @@ def _layer(
 
 
 def _each(linear: Linear, change: Callable[[Tensor], Tensor]) -> Linear:
-    """The same change of the outputs in the matrix and in its bias."""
+    """Apply the same change of the outputs to the matrix and to its bias."""
     return Linear(change(linear.weight), None if linear.bias is None else change(linear.bias))
 
 
@@ -234,5 +234,5 @@ def _repeat(linear: Linear, groups: int, times: int) -> Linear:
 
 
 def _pair_up(linear: Linear, heads: int) -> Linear:
-    """Heads whose first half is turned with the second, as heads whose neighbours are turned together."""
+    """Reorder heads that rotate their first half with the second into heads that rotate pairs of neighbours."""
     return _each(linear, lambda part: part.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2))

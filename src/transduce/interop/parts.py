@@ -1,8 +1,8 @@
-"""Our weights in parts as other toolkits hold them: what our model computes stays what it is.
+"""Split our weights into the parts that other toolkits have, without changing what the model computes.
 
-The way out is the way in (`rewrite.py`) walked back. Attention is taken apart into its four products, with biases of
-zeros where ours has none; heads that are narrower than theirs are filled with zeros; scores that are scaled otherwise
-are scaled through the queries; positions in another order give every weight that order.
+This is `rewrite.py` in reverse. Attention is split into its four products, with zeros for biases that ours lacks; heads
+narrower than theirs are padded with zeros; another scale of the scores goes into the queries; another order of sines
+and cosines is given to every weight.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from transduce.interop.rewrite import Linear, Order, reorder
 from transduce.model.positions import sinusoids
 from transduce.model.transformer import Transformer
 
-POSITIONS = 1024  # rows of a table of positions, where another toolkit wants one and ours are computed
+POSITIONS = 1024  # rows of a table of positions, if another toolkit wants one and ours are computed
 
 
 @dataclass(frozen=True)
 class Attention:
-    """The four products of multi-head attention; heads lie side by side."""
+    """The four products of multi-head attention, with heads side by side, and the norm of its sub-layer."""
 
     query: Linear
     key: Linear
@@ -47,10 +47,10 @@ class Parts:
     """A whole model."""
 
     source: Tensor
-    """the embeddings of the source; the same object as `target` where they are one matrix"""
+    """the embeddings of the source; the same object as `target` if they are one matrix"""
     target: Tensor
     output: Tensor
-    """the matrix of the logits; the same object as `target` where they are one"""
+    """the matrix of the logits; the same object as `target` if they are one"""
     bias: Tensor
     positions: tuple[Tensor, Tensor] | None
     """learned, of source and target"""
@@ -60,13 +60,13 @@ class Parts:
     decoder_norm: Linear | None
 
     def stacks(self) -> Iterator[tuple[str, list[Layer], Linear | None]]:
-        """Both stacks by their names, with the norm behind each."""
+        """Yield both stacks: name, layers, and the norm after them."""
         yield "encoder", self.encoder, self.encoder_norm
         yield "decoder", self.decoder, self.decoder_norm
 
 
 def take_apart(model: Transformer, width: int, order: Order = "turns") -> Parts:
-    """The model's parts, with heads of this width for queries, keys and values."""
+    """Return the model's parts, with heads of this width for queries, keys and values."""
     config = model.config
     weights = {name: weight.detach().float().cpu() for name, weight in model.named_parameters()}
     if order == "halves":
@@ -91,7 +91,7 @@ def take_apart(model: Transformer, width: int, order: Order = "turns") -> Parts:
 
 
 def position_tables(parts: Parts, config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """What is added to the embeddings of source and target at each place: learned, or the first sinusoids."""
+    """Return what is added to the embeddings of source and target: learned positions, or the first sinusoids."""
     if parts.positions:
         return parts.positions
     table = sinusoids(torch.arange(POSITIONS), config.d_model)
@@ -99,7 +99,7 @@ def position_tables(parts: Parts, config: ModelConfig) -> tuple[Tensor, Tensor]:
 
 
 def longest_known(config: ModelConfig) -> int:
-    """How many positions an export with tables knows."""
+    """Return how many positions an export with tables has."""
     return config.max_positions if config.positions == "learned" else POSITIONS
 
 
@@ -120,7 +120,7 @@ def _attention(weights: dict[str, Tensor], config: ModelConfig, layer: str, kind
     query, key, value = weights[f"{name}.projection"].split((heads * d_k, heads * d_k, heads * d_v))
     query_bias = weights.get(f"{name}.query_bias", query.new_zeros(len(query)))
     output_bias = weights.get(f"{name}.output_bias", query.new_zeros(config.d_model))
-    # They divide scores by the square root of the width that they know.
+    # Other toolkits divide the scores by the square root of this width.
     if config.attention == "unscaled" or d_k != width:
         factor = (width if config.attention == "unscaled" else width / d_k) ** 0.5
         query, query_bias = query * factor, query_bias * factor
@@ -135,7 +135,7 @@ def _attention(weights: dict[str, Tensor], config: ModelConfig, layer: str, kind
 
 
 def _widen(rows: Tensor, heads: int, width: int) -> Tensor:
-    """Each head's rows, with zeros below them up to the width."""
+    """Pad each head's rows with zeros up to the width."""
     split = rows.unflatten(0, (heads, -1))
     missing = width - split.shape[1]
     return functional.pad(split, (*(0, 0) * (split.ndim - 2), 0, missing)).flatten(0, 1) if missing else rows

@@ -1,9 +1,9 @@
-"""Weights of other toolkits rewritten as ours, exactly: what they compute stays what it was.
+"""Rewrite weights of other toolkits as ours, exactly: the model computes what it did before.
 
-Several things differ, and each is a change of the weights alone. A bias of the keys cancels in the softmax, and one of
-the values passes through W^O. Positions with all sines before all cosines are ours with the dimensions in another
-order, if everything that reads or writes them has that order too; with other frequencies they are kept as learned
-ones. Embeddings that are not multiplied by sqrt(d_model) are divided by it.
+Each difference becomes a change of the weights alone. A bias of the keys is dropped, as it cancels in the softmax; one
+of the values passes through W^O into the bias of the output. Positions with all sines before all cosines are ours with
+the dimensions in another order, if everything that reads or writes them is reordered too; with other frequencies they
+are kept as learned ones. Embeddings that are not multiplied by sqrt(d_model) are divided by it.
 """
 
 import math
@@ -22,7 +22,7 @@ from transduce.model.transformer import Transformer
 from transduce.text.subwords import Subwords
 
 Activation = Literal["relu", "gelu", "silu"]
-Order = Literal["turns", "halves"]  # of sines and cosines: taking turns, as in the paper, or all sines first
+Order = Literal["turns", "halves"]  # of sines and cosines: alternating, as in the paper, or all sines first
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Linear(NamedTuple):
 
 
 def below(*products: Linear) -> Linear:
-    """Several products as one, their outputs one below the other."""
+    """Join products into one, their outputs one below the other."""
     weights = torch.cat([product.weight for product in products])
     if all(product.bias is None for product in products):
         return Linear(weights)
@@ -54,13 +54,13 @@ def below(*products: Linear) -> Linear:
 
 
 def refuse_turned_bias(key: Linear, origin: str) -> None:
-    """With rotary positions a bias of the keys is another one at each place, and does not cancel in the softmax."""
+    """Refuse key biases with rotary positions: there they differ by position and do not cancel in the softmax."""
     if key.bias is not None and key.bias.any():
-        raise DataError(f"{origin}: has rotary positions and biases of the keys, which ours cannot have")
+        raise DataError(f"{origin}: has rotary positions and key biases, which our model cannot combine")
 
 
 class Embeddings(NamedTuple):
-    """The matrices of both sides and of the output with its bias, as the other toolkit numbers them."""
+    """The embeddings of both sides and the output with its bias, in the other toolkit's numbering."""
 
     source: Tensor
     target: Tensor
@@ -70,7 +70,7 @@ class Embeddings(NamedTuple):
 
 
 class Tensors:
-    """The other toolkit's tensors by their names; at the end all must have been used."""
+    """The other toolkit's tensors by name, with a record of which were used; in the end all must be."""
 
     def __init__(self, tensors: Mapping[str, Tensor], origin: str):
         self.origin = origin
@@ -82,42 +82,42 @@ class Tensors:
 
     def __call__(self, name: str) -> Tensor:
         if name not in self._tensors:
-            raise DataError(f"{self.origin}: {name} is missing; it is not the kind of model that this importer knows")
+            raise DataError(f"{self.origin}: {name} is missing; this importer does not support this kind of model")
         self._used.add(name)
         return self._tensors[name].detach().float()
 
     def find(self, *names: str) -> Tensor | None:
-        """The first of these that is there; all of them count as used."""
+        """Return the first of these that exists, or None; all of them count as used."""
         found = [name for name in names if name in self._tensors]
         self._used.update(found)
         return self(found[0]) if found else None
 
     def linear(self, name: str) -> Linear:
-        """NAME.weight and, if there is one, NAME.bias."""
+        """Return NAME.weight and, if there is one, NAME.bias."""
         return Linear(self(f"{name}.weight"), self.find(f"{name}.bias"))
 
     def count(self, pattern: str) -> int:
-        """How many layers there are: the pattern's {} counts from 0."""
+        """Count the layers: {} in the pattern is their number, from 0."""
         number = 0
         while pattern.format(number) in self._tensors:
             number += 1
         return number
 
     def refuse_unused(self) -> None:
-        """Weights that nothing was made of would be a silent difference."""
+        """Refuse weights that were not used, which would be a silent difference."""
         if left := sorted(self._tensors.keys() - self._used):
             shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
             raise DataError(f"{self.origin}: has weights that our model has no place for: {shown}")
 
 
 class Draft:
-    """Our weights as they come together."""
+    """Our weights, added part by part."""
 
     def __init__(self) -> None:
         self.weights: dict[str, Tensor] = {}
 
     def attention(self, name: str, query: Linear, key: Linear, value: Linear, output: Linear) -> None:
-        """Multi-head attention; heads lie side by side in all toolkits."""
+        """Add multi-head attention, whose heads lie side by side in all toolkits."""
         own = output.weight.new_zeros(len(output.weight)) if output.bias is None else output.bias
         passed = 0 if value.bias is None else output.weight @ value.bias
         self.weights |= {
@@ -128,18 +128,18 @@ class Draft:
         }
 
     def linear(self, name: str, linear: Linear) -> None:
-        """A product with its bias, zeros where it has none; or a norm."""
+        """Add a product with its bias, or zeros if it has none; or a norm."""
         weight, bias = linear
         self.weights[f"{name}.weight"] = weight
         self.weights[f"{name}.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
 
     def feed_forward(self, name: str, inner: Linear, outer: Linear) -> None:
-        """The two products of a feed-forward network."""
+        """Add the two products of a feed-forward network."""
         self.linear(f"{name}.inner", inner)
         self.linear(f"{name}.outer", outer)
 
     def layer(self, tensors: Tensors, theirs: str, stack: str, number: int) -> None:
-        """Add a layer as fairseq and Hugging Face name its parts; `theirs` stands before the name of the stack."""
+        """Add a layer with the names of fairseq and Hugging Face; `theirs` is the prefix of the stack's name."""
         there, here = f"{theirs}{stack}.layers.{number}", f"{stack}.{number}"
         kinds = {"self": "self_attn", "cross": "encoder_attn"} if stack == "decoder" else {"self": "self_attn"}
         for kind, name in kinds.items():
@@ -150,7 +150,7 @@ class Draft:
         self.linear(f"{here}.feed_forward_residual.norm", tensors.linear(f"{there}.final_layer_norm"))
 
     def embeddings(self, given: Embeddings, source: Numbering, target: Numbering) -> dict[str, Any]:
-        """Embeddings and output in our numbers; returns the settings that say which of them are one."""
+        """Add embeddings and output in our numbering; return the vocabularies' sizes and which matrices are one."""
         share = 1.0 if given.scaled else given.source.shape[1] ** -0.5
         own = source is target and torch.equal(given.source, given.target)
         tied = given.scaled and (given.output is given.target or torch.equal(given.output, given.target))
@@ -165,11 +165,11 @@ class Draft:
         return {"tie": tie, "vocabulary": len(target.rows), "source_vocabulary": separate}
 
     def positions(self, source: Tensor, target: Tensor) -> None:
-        """Tables of positions, where they are learned or not the paper's: both are kept as learned ones."""
+        """Add tables of positions that are learned or not the paper's; both become learned ones."""
         self.weights |= {"source_positions.weight": source, "target_positions.weight": target}
 
     def finish(self, model: ModelConfig, order: Order, origin: str) -> dict[str, Tensor]:
-        """All weights, with positions in our order; any that do not fit the settings are named."""
+        """Return all weights, with positions in our order; refuse any that do not fit the settings."""
         if order == "halves" and model.positions == "sinusoidal":
             half = torch.arange(model.d_model // 2)
             places = torch.stack((half, half + model.d_model // 2), 1).flatten()  # sine, cosine, sine, …
@@ -180,9 +180,9 @@ class Draft:
 
 
 def timed_positions(count: int, d_model: int, first: int = 0) -> Tensor:
-    """Sines, then cosines, of frequencies from 1 to exactly 1/10000, as tensor2tensor and others after it have them.
+    """Return sines, then cosines, of frequencies from 1 to exactly 1/10000, as in tensor2tensor and its successors.
 
-    Those of the paper's equation end a step before.
+    In the paper's equation the frequencies end one step earlier.
     """
     half = d_model // 2
     angles = torch.arange(first, first + count).double()[:, None] * torch.exp(
@@ -192,28 +192,28 @@ def timed_positions(count: int, d_model: int, first: int = 0) -> Tensor:
 
 
 def reorder(name: str, weight: Tensor, places: Tensor) -> Tensor:
-    """The weight with its d_model numbers, which it reads or writes, in another order."""
+    """Return the weight with the d_model dimensions that it reads or writes in another order."""
     *_, module, part = ("", *name.split("."))
     if name == "output_bias" or part == "query_bias" or (module, part) == ("inner", "bias"):
-        return weight  # of the vocabulary, the heads, the inner layer
-    # Products that write the sums; norms and their biases have no other axis.
+        return weight  # over the vocabulary, the heads or the inner layer, not over d_model
+    # These products write the residual sums; norms and biases have only this axis.
     writes = part in ("output", "output_bias") or module == "outer" or weight.ndim == 1
     return weight.index_select(0 if writes else 1, places)
 
 
 def find_activation(name: str, origin: str) -> Activation:
-    """Our name of an activation."""
+    """Return our name of an activation."""
     match name:
         case "relu" | "gelu" | "silu":
             return name
         case "swish":
             return "silu"
         case _:
-            raise DataError(f"{origin}: the activation {name!r} is not known; relu, gelu, silu and swish are")
+            raise DataError(f"{origin}: the activation {name!r} is not supported; relu, gelu, silu and swish are")
 
 
 def make_config(model: ModelConfig, beam: int | None = None, alpha: float | None = None) -> Config:
-    """All settings of an imported model: its own sizes, and how it was searched with."""
+    """Return all settings of an imported model: its sizes, and the search it came with."""
     search = SearchConfig()
     search = replace(search, beam=beam or search.beam, alpha=search.alpha if alpha is None else max(0.0, alpha))
     return Config(model=model, search=search)

@@ -1,7 +1,7 @@
-"""Packages for Argos Translate and LibreTranslate: a model for CTranslate2, a SentencePiece model and who they are for.
+"""Export packages for Argos Translate and LibreTranslate: a CTranslate2 model, a SentencePiece model, the languages.
 
-A package is a zip file with one folder: metadata.json, model/, sentencepiece.model, README.md. It has one SentencePiece
-model: the source's, for what is said is put together from the texts of its tokens.
+A package is a zip file with one folder: metadata.json, model/, sentencepiece.model, README.md. Its one SentencePiece
+model is the source's: a translation is put together from the texts of its tokens.
 """
 
 import zipfile
@@ -39,12 +39,12 @@ python -c "import argostranslate.package as p; p.install_from_path('FOLDER')"
 argos-translate --from-lang SOURCE --to-lang TARGET "EXAMPLE"
 ```
 
-`argospm install` takes names of an index, no files. LibreTranslate takes packages that are installed in this way. Argos
-Translate splits texts into sentences with a model that it downloads once."""
+`argospm install` takes names from an index, not files. LibreTranslate uses packages that are installed this way. Argos
+Translate splits text into sentences with a model that it downloads once."""
 
 
 def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
-    """Fill a folder, which `pack` makes a package of."""
+    """Write the export into a folder, from which `pack` makes a package."""
     source, target = languages_of(loaded)
     (folder / "model").mkdir()
     to_ctranslate2.write(loaded, folder / "model", precision)
@@ -61,17 +61,17 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
 
 
 def languages_of(loaded: Loaded) -> tuple[str, str]:
-    """The two languages, by which packages are found."""
+    """Return the two languages, by which packages are found."""
     known = loaded.about.get("languages") or ()
     if len(known) != 2:
         raise UsageError(
-            f"{loaded.folder}: does not say its languages, by which packages are found; add --languages en de"
+            f"{loaded.folder}: does not record its languages, which a package must name; add --languages en de"
         )
     return known[0], known[1]
 
 
 def pack(loaded: Loaded, folder: Path, out: Path) -> None:
-    """Make a package of a folder."""
+    """Zip a folder into a package."""
     inside = Path("translate-{}_{}-1_0".format(*languages_of(loaded)))
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(folder.rglob("*")):
@@ -81,11 +81,11 @@ def pack(loaded: Loaded, folder: Path, out: Path) -> None:
 
 
 def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
-    """Translate as Argos Translate does it: with CTranslate2 and the one SentencePiece model."""
+    """Translate as Argos Translate does: with CTranslate2 and the one SentencePiece model."""
     pieces = folder / PIECES
     return to_ctranslate2.translate_with(folder / "model", pieces, pieces, lines, beam, most)
 
 
 def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
-    """The log-probabilities of translations by CTranslate2."""
+    """Return the log-probabilities that CTranslate2 gives to translations."""
     return to_ctranslate2.score(loaded, folder / "model", pairs)

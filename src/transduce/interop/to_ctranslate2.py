@@ -1,8 +1,8 @@
-"""Models for CTranslate2: model.bin, config.json and the vocabularies, as its own converters write them.
+"""Export models for CTranslate2: model.bin, config.json and the vocabularies, as its own converters write them.
 
-The format is small and is written out here, so that nothing need be installed: a number for its version, the name of
-the kind of model, then each variable's name, shape, type and bytes, then names that stand for variables written before.
-Names of variables: python/ctranslate2/specs of CTranslate2.
+The format is small and implemented here, so that nothing need be installed: the number of its version, the name of the
+kind of model, then each variable's name, shape, type and bytes, then aliases of these variables. For the names of
+variables see python/ctranslate2/specs of CTranslate2.
 """
 
 import struct
@@ -47,20 +47,21 @@ found = translator.translate_batch([tokens], beam_size=BEAM, length_penalty=ALPH
 print(target.decode(found[0].hypotheses[0]))
 ```
 
-CTranslate2's length penalty is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to it. With
-one it stops once as many hypotheses have ended as the beam is wide, and longer ones that are better are lost;
-`patience=2` lets it wait for twice as many. It says at least one token unless `min_decoding_length=0` is given."""
+CTranslate2's length penalty is tokens ** length_penalty; that of transduce is ((5 + tokens) / 6) ** length_penalty.
+With a penalty, CTranslate2 stops once as many hypotheses have ended as the beam is wide, and loses longer ones that are
+better; `patience=2` makes it wait for twice as many. It outputs at least one token unless you give
+`min_decoding_length=0`."""
 
 
 def find_problems(loaded: Loaded) -> list[str]:
-    """What CTranslate2 cannot compute."""
+    """Return what CTranslate2 cannot compute."""
     if loaded.config.model.attention == "additive":
-        return ['model.attention = "additive", and CTranslate2 knows dot products only']
+        return ['model.attention = "additive", but CTranslate2 supports dot products only']
     return []
 
 
 def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
-    """Fill a folder."""
+    """Write the export into a folder."""
     names = {side: token_names(loaded, side) for side in SIDES}
     write_binary(folder / "model.bin", _variables(loaded, precision))
     settings = {
@@ -84,7 +85,7 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
 
 
 def token_names(loaded: Loaded, side: str) -> list[str]:
-    """The tokens' texts by their numbers: what a SentencePiece model splits a text into is looked up by its text."""
+    """Return the texts of all tokens by their numbers: other runtimes look pieces up by their text."""
     return loaded.subwords[side].pieces(range(len(loaded.subwords[side])))
 
 
@@ -97,7 +98,7 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
 def translate_with(
     model: Path, source: Path, target: Path, lines: Sequence[str], beam: int, most: int | None
 ) -> list[Said]:
-    """The same with SentencePiece models from anywhere."""
+    """Translate with CTranslate2 and SentencePiece models at any path."""
     import ctranslate2
     import sentencepiece
 
@@ -117,7 +118,7 @@ def translate_with(
 
 
 def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
-    """The log-probabilities of translations by CTranslate2."""
+    """Return the log-probabilities that CTranslate2 gives to translations."""
     import ctranslate2
 
     names = [token_names(loaded, side) for side in SIDES]
@@ -128,7 +129,7 @@ def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
 
 
 def write_binary(path: Path, variables: Mapping[str, np.ndarray]) -> None:
-    """Write variables by their names; one that is the same object as one before is named, not written again."""
+    """Write variables under their names; one that is the same object as an earlier one is written as an alias."""
     first: dict[int, str] = {}
     for name, value in variables.items():
         first.setdefault(id(value), name)
@@ -189,7 +190,7 @@ def _layer(drawer: "_Drawer", name: str, layer: Layer, config: ModelConfig, widt
 def _attention(
     drawer: "_Drawer", name: str, attention: Attention, config: ModelConfig, width: int, *, own: bool
 ) -> None:
-    # Its own products are one; of those to the encoder keys and values are.
+    # Self-attention joins queries, keys and values in one product; cross-attention joins keys and values.
     query, key, value = attention.query, attention.key, attention.value
     joined = [(query, key, value)] if own else [(query,), (key, value)]
     for number, products in enumerate((*joined, (attention.output,))):
@@ -208,7 +209,7 @@ def _bias(product: Linear) -> Tensor:
 
 
 class _Drawer:
-    """Variables by their names, in the precision asked for."""
+    """Collects variables by name, in the precision asked for."""
 
     def __init__(self, precision: Precision):
         self.precision = precision
@@ -216,7 +217,7 @@ class _Drawer:
         self._known: dict[int, tuple[Tensor, dict[str, np.ndarray]]] = {}
 
     def settings(self, stack: str, config: ModelConfig) -> None:
-        """What a stack is like."""
+        """Add the settings of a stack."""
         numbers = {"activation": _ACTIVATIONS[config.activation], "pre_norm": config.norm == "pre"}
         for name, value in {**numbers, "scale_embeddings": True}.items():
             self.number(f"{stack}/{name}", value, "int8")
@@ -229,29 +230,29 @@ class _Drawer:
             self.number("encoder/embeddings_merge", 0, "int8")
 
     def number(self, name: str, value: float, kind: str) -> None:
-        """A number of a kind."""
+        """Add one number of a type."""
         self.variables[name] = np.array(value, kind)
 
     def put(self, name: str, values: Tensor) -> None:
-        """Numbers that are never rounded."""
+        """Add numbers that are never rounded."""
         self._keep(name, values, lambda values: {"": values})
 
     def norm(self, name: str, norm: Linear) -> None:
-        """A layer norm."""
+        """Add a layer norm."""
         self.put(f"{name}/gamma", norm.weight)
         self.put(f"{name}/beta", _bias(norm))
 
     def linear(self, name: str, linear: Linear) -> None:
-        """A product and its bias."""
+        """Add a product and its bias."""
         self.matrix(name, linear.weight)
         self.put(f"{name}/bias", _bias(linear))
 
     def matrix(self, name: str, weight: Tensor) -> None:
-        """A matrix, in integers with a factor for each row if so asked."""
+        """Add a matrix, for int8 as integers with a scale for each row."""
         self._keep(name, weight, self._rounded)
 
     def _keep(self, name: str, tensor: Tensor, draw: Callable[[np.ndarray], dict[str, np.ndarray]]) -> None:
-        """What was kept under another name is the same object under this one, so that it is written once."""
+        """Add a tensor; one kept under another name before is the same object here, so that it is written once."""
         if id(tensor) not in self._known:
             self._known[id(tensor)] = tensor, draw(tensor.numpy())
         self.variables |= {name + part: values for part, values in self._known[id(tensor)][1].items()}

@@ -1,7 +1,7 @@
-"""Models for Hugging Face's transformers: a folder that AutoModelForSeq2SeqLM and AutoTokenizer load.
+"""Export models for Hugging Face's transformers: a folder that AutoModelForSeq2SeqLM and AutoTokenizer load.
 
-The paper's model is Marian there, norms before the sub-layers are Pegasus, and these with learned positions are
-Blenderbot: three classes with one set of names. The tokenizer is Marian's in all of them.
+The paper's model is Marian there, one with norms before the sub-layers is Pegasus, and one that also has learned
+positions is Blenderbot: three classes with the same names of weights. The tokenizer is always Marian's.
 """
 
 import contextlib
@@ -49,46 +49,47 @@ found = model.generate(**tokenizer(["EXAMPLE"], return_tensors="pt", padding=Tru
 print(tokenizer.batch_decode(found, skip_special_tokens=True))
 ```
 
-The length penalty of `generate` is the number of tokens to that power; that of transduce is ((5 + tokens) / 6) to
-it."""
+The length penalty of `generate` is tokens ** length_penalty; that of transduce is ((5 + tokens) / 6) **
+length_penalty."""
 
 
 def find_problems(loaded: Loaded) -> list[str]:
-    """What no class of transformers computes."""
+    """Return what no class of transformers computes."""
     config = loaded.config.model
     kind = _CLASSES.get((config.norm, config.positions))
     share = config.d_model // config.heads
     problems = []
     if kind is None:
         problems.append(
-            f'model.norm = "{config.norm}" with model.positions = "{config.positions}", and transformers has '
+            f'model.norm = "{config.norm}" with model.positions = "{config.positions}", but transformers has '
             "no translation model of that kind"
         )
     if config.attention == "additive":
-        problems.append('model.attention = "additive", and transformers knows dot products only')
+        problems.append('model.attention = "additive", but transformers supports dot products only')
     if config.activation == "swiglu":
-        problems.append('model.activation = "swiglu", and its feed-forward networks have two matrices')
+        problems.append('model.activation = "swiglu", but the feed-forward networks of transformers have two matrices')
     if config.norm_epsilon != _EPSILON:
-        problems.append(f"model.norm_epsilon = {config.norm_epsilon}, and its norms have {_EPSILON}")
+        problems.append(f"model.norm_epsilon = {config.norm_epsilon}, but the norms of transformers have {_EPSILON}")
     if config.d_model % config.heads or max(config.head_widths()) > share:
         problems.append(
-            f"heads of {max(config.head_widths())} numbers, and its heads have d_model / heads = {share} at most"
+            f"heads of {max(config.head_widths())} numbers, but those of transformers have at most d_model / heads = "
+            f"{share}"
         )
     if not loaded.subwords["source"].ends:
-        problems.append("sources without an end token, and its tokenizer gives them one")
+        problems.append("sources without an end token, but the tokenizer of transformers adds one")
     if kind and kind[0] != "marian" and config.tie != "all":
-        problems.append(f'model.tie = "{config.tie}", and {kind[1]} shares one matrix (model.tie = "all")')
+        problems.append(f'model.tie = "{config.tie}", but {kind[1]} shares one matrix (model.tie = "all")')
     return problems
 
 
 def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
-    """Fill a folder."""
+    """Write the export into a folder."""
     config = loaded.config.model
     kind, architecture = _CLASSES[config.norm, config.positions]
     order = "turns" if config.positions == "learned" else "halves"
     parts = take_apart(loaded.model, config.d_model // config.heads, order)
     weights = dict(_weights(parts))
-    if kind == "pegasus":  # it computes the same ones, but only Marian does so without a word on what is missing
+    if kind == "pegasus":  # it would compute the same table, but only Marian does so without a warning
         for stack, table in zip(("encoder", "decoder"), position_tables(parts, config)):
             halves = torch.cat((table[:, 0::2], table[:, 1::2]), dim=1)  # all sines, then all cosines
             weights[f"model.{stack}.embed_positions.weight"] = halves
@@ -123,7 +124,7 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Let transformers fetch nothing and say nothing, and leave its settings as they were."""
+    """Keep transformers offline and silent, then restore its logging settings."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers.utils import logging
 
@@ -159,7 +160,7 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
 
 @_quietly()
 def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
-    """The log-probabilities of translations by transformers."""
+    """Return the log-probabilities that transformers gives to translations."""
     from transformers import AutoModelForSeq2SeqLM
 
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(str(folder))
@@ -177,7 +178,7 @@ def _numbers(names: list[str]) -> dict[str, int]:
 
 
 def _plain(name: str) -> str:
-    """Tags such as >>de<< are whole tokens of their tokenizer, without a space before them."""
+    """Return a token's name there: tags such as >>de<< are whole tokens, without a space before them."""
     return name[1:] if name[1:].startswith(">>") and name.endswith("<<") else name
 
 

@@ -1,4 +1,4 @@
-"""Models for onnxruntime: encoder.onnx and step.onnx, in float32 or with their weights in int8."""
+"""Export models for onnxruntime: encoder.onnx and step.onnx, in float32 or with int8 weights."""
 
 import contextlib
 import io
@@ -28,12 +28,11 @@ pip install onnxruntime sentencepiece numpy
 python FOLDER/translate.py < IN > OUT
 ```
 
-`translate.py` is all that is needed beside onnxruntime: it searches in numpy as transduce does, and may be changed at
-will."""
+Besides these packages you need only `translate.py`: it searches as transduce does, in numpy, and you may change it."""
 
 
 def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
-    """Fill a folder."""
+    """Write the export into a folder."""
     for name, program in transcribe(loaded).items():
         path = folder / f"{name}.onnx"
         with _quietly():
@@ -52,11 +51,11 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
 
 
 def round_weights(path: Path) -> None:
-    """Weights of products in integers, each column with a factor of its own; activations are rounded as they come."""
+    """Round the weights of products to int8 with a scale for each column; activations are rounded at run time."""
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError:
-        raise UsageError("--precision int8 is written with onnxruntime; pip install onnxruntime") from None
+        raise UsageError("--precision int8 needs onnxruntime; pip install onnxruntime") from None
 
     whole = path.with_suffix(".whole.onnx")
     move(path, whole)
@@ -67,7 +66,7 @@ def round_weights(path: Path) -> None:
 
 @contextlib.contextmanager
 def _quietly() -> Any:
-    """Keep back what these libraries print and log about their own ways."""
+    """Suppress what these libraries print, warn and log about their own workings."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

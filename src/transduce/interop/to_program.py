@@ -1,6 +1,6 @@
-"""Models as exported programs of torch: encoder.pt2 and step.pt2, which run without our code.
+"""Export models as programs of torch.export: encoder.pt2 and step.pt2, which run without our code.
 
-`transcribe` is also the first half of the way to ONNX.
+`transcribe` is also the first step towards ONNX.
 """
 
 import warnings
@@ -36,17 +36,17 @@ pip install torch sentencepiece numpy
 python FOLDER/translate.py < IN > OUT
 ```
 
-`translate.py` is all that is needed beside torch: it reads the programs with `torch.export.load`, searches in numpy as
-transduce does, and may be changed at will."""
+Besides these packages you need only `translate.py`: it reads the programs with `torch.export.load` and searches as
+transduce does, in numpy, and you may change it."""
 
 
 def find_problems(loaded: Loaded) -> list[str]:
-    """There are none: the programs are the model's own code."""
+    """Return nothing: the programs are made from the model's own code."""
     return []
 
 
 def transcribe(loaded: Loaded) -> dict[str, ExportedProgram]:
-    """Both parts as programs, for any number of sentences, lines and tokens."""
+    """Trace both parts as programs, for any number of sentences, hypotheses and tokens."""
     config, model = loaded.config.model, loaded.model.float().cpu().eval()
     (_, layers), (d_k, d_v) = config.stacks(), config.head_widths()
     sentences, beam, source, past = map(Dim, ("sentences", "beam", "source", "past"))
@@ -67,12 +67,12 @@ def transcribe(loaded: Loaded) -> dict[str, ExportedProgram]:
         ),
     }
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about its own ways
+        warnings.simplefilter("ignore")  # torch's, about its own workings
         return {name: export(part, given, dynamic_shapes=shapes) for name, (part, given, shapes) in parts.items()}
 
 
 def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
-    """Fill a folder."""
+    """Write the export into a folder."""
     for name, program in transcribe(loaded).items():
         path = folder / f"{name}.pt2"
         with warnings.catch_warnings():
@@ -83,7 +83,7 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
 
 
 def write_beside(loaded: Loaded, folder: Path, kind: str) -> None:
-    """What `translate.py` needs beside the two parts, and itself."""
+    """Write `translate.py`, and the settings and subwords that it needs beside the two parts."""
     config, subwords = loaded.config, loaded.subwords
     model, search = config.model, config.search
     joint = subwords["source"] is subwords["target"]
@@ -107,7 +107,7 @@ def write_beside(loaded: Loaded, folder: Path, kind: str) -> None:
 
 
 def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
-    """Translate with what `translate.py` is."""
+    """Translate with the code of `translate.py`."""
     from transduce.interop.alone import Translator
 
     limits = {} if most is None else {"alpha": 0.0, "max_tokens": most}
@@ -115,7 +115,7 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
 
 
 def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
-    """The log-probabilities of translations, token by token."""
+    """Return the log-probabilities of translations, computed token by token."""
     from transduce.interop.alone import Translator, log_softmax
 
     alone, config = Translator(folder), loaded.config.model

@@ -1,4 +1,4 @@
-"""Models as they are, alone: one folder without its run, in int8 a quarter as large."""
+"""Export models in our own format: one folder without the rest of its run, in int8 a quarter as large."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ from transduce import Translator
 print(Translator.load("FOLDER").translate("EXAMPLE"))
 ```
 
-In the folder that `transduce models` names it is found by its languages: `transduce translate --to TARGET "…"`."""
+In the folder that `transduce models` names, it is found by its language: `transduce translate --to TARGET "…"`."""
 
 USE_OF_PARSERS = """\
 ```sh
@@ -41,17 +41,17 @@ print(Parser.load("FOLDER").parse("EXAMPLE"))
 
 
 def find_problems(loaded: Loaded) -> list[str]:
-    """There are none."""
+    """Return nothing: every model can be exported."""
     return []
 
 
 def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
-    """Fill a folder."""
+    """Write the export into a folder."""
     write_model(folder, loaded.config, loaded.model.state_dict(), loaded.subwords, loaded.about, precision=precision)
 
 
 def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -> list[Said]:
-    """Translate with the model that was written."""
+    """Translate with the exported model."""
     limits = {} if most is None else {"alpha": 0.0, "max_tokens": most}
     translator = Translator.load(folder, device="cpu")
     return [
@@ -63,6 +63,6 @@ def translate(folder: Path, lines: Sequence[str], beam: int, most: int | None) -
 
 
 def score(loaded: Loaded, folder: Path, pairs: Sequence[Pair]) -> list[float]:
-    """The log-probabilities of translations."""
+    """Return the log-probabilities that the exported model gives to translations."""
     rows = [(np.array(source), np.array(target)) for source, target in pairs]
     return [float(scores.sum()) for scores in score_pairs(load_model(folder).model, rows)]

@@ -1,9 +1,9 @@
-"""Vocabularies of other toolkits as ours: their numbers become ours, and a SentencePiece model knows them by those.
+"""Renumber vocabularies of other toolkits as ours, and rewrite their SentencePiece models to these numbers.
 
 Ours begin with padding, unknown, begin and end. All other tokens follow in their own order. A side's SentencePiece
-model is rewritten with the whole vocabulary as its pieces: those that this side never splits a text into are marked as
-unused, so that two models may share one vocabulary and each splits as before. Pieces that the vocabulary lacks stand
-behind it and are unknown.
+model is rewritten with the whole vocabulary as its pieces; those that this side never splits a text into are marked as
+unused, so that two models can share one vocabulary and each splits as before. Pieces that the vocabulary lacks come
+after it and are unknown.
 """
 
 import re
@@ -32,10 +32,10 @@ from transduce.text.subwords import LAST, SPACE, Subwords
 from transduce.text.subwords import PAD as PAD_ID
 from transduce.text.subwords import UNKNOWN as UNKNOWN_ID
 
-NEVER = -1000.0  # on a logit: a token that does not exist; its probability is 0, and nothing becomes infinite
+NEVER = -1000.0  # a logit's bias for a token that does not exist: its probability is 0, and nothing becomes infinite
 NOWHERE = -1  # a row that the other toolkit does not have
-# The share of a SentencePiece model's pieces that must be tokens. Of one that was learned from other text of the same
-# language about a third are; of its own nearly all, but for those that small corpora never used.
+# The share of a SentencePiece model's pieces that must be tokens. Of a model learned from other text in the same
+# language about a third are; of the right one nearly all, except those that small corpora never used.
 OWN, JOINT = 0.6, 0.1
 _TAG = re.compile(r">>.+<<")
 
@@ -47,43 +47,43 @@ class Foreign:
     tokens: Sequence[str]
     unknown: int
     end: int | None
-    """none: it closes no text"""
+    """none: texts get no end token"""
     pad: int | None = None
     begin: int | None = None
-    """the token that a decoder is given first; none: it is given zeros"""
+    """the decoder's first input; none: zeros"""
 
 
 @dataclass(frozen=True)
 class Numbering:
-    """Which of the other toolkit's rows is each of ours, and which tokens may never be said."""
+    """The other toolkit's row for each of our tokens, and the tokens that must never be output."""
 
     rows: list[int]
     never: list[int]
     names: list[str]
     unknown: list[str]
-    """what a text is split into, but is no token"""
+    """pieces that a text may be split into, but that are no tokens"""
 
     def take(self, weight: Tensor) -> Tensor:
-        """A matrix, or a vector, in our order."""
+        """Return a matrix or a vector in our order, with zeros for missing rows."""
         rows = torch.tensor(self.rows)
         taken = weight[rows.clamp(min=0)].clone()
         taken[rows == NOWHERE] = 0
         return taken
 
     def bias(self, bias: Tensor | None) -> Tensor:
-        """The bias of the logits, by which tokens that were added here are never said."""
+        """Return the bias of the logits, with which added tokens are never output."""
         taken = torch.zeros(len(self.rows)) if bias is None else self.take(bias.flatten())
         taken[self.never] = NEVER
         return taken
 
 
 def number_tokens(foreign: Foreign, models: Sequence[PieceModel]) -> Numbering:
-    """Our numbers for a vocabulary, and for the pieces of its SentencePiece models that it does not have."""
+    """Number a vocabulary as ours, then the pieces of its SentencePiece models that it lacks."""
     special = {foreign.pad, foreign.unknown, foreign.end}
     others = [row for row in range(len(foreign.tokens)) if row not in {*special, foreign.begin}]
     names = [_symbol(foreign.tokens[row]) for row in others]
     known = {*names, *(foreign.tokens[row] for row in {*special, foreign.begin} if row is not None)}
-    # What a model splits off and the vocabulary does not know is unknown: it stands behind the vocabulary.
+    # Pieces that the vocabulary lacks are unknown and come after it.
     pieces = (piece for model in models for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL))
     added = list(dict.fromkeys(piece.text for piece in pieces if piece.text not in known))
     never = [BEGIN_ID] if foreign.begin in (None, *special) else []
@@ -94,7 +94,7 @@ def number_tokens(foreign: Foreign, models: Sequence[PieceModel]) -> Numbering:
 
 
 def make_subwords(numbering: Numbering, model: PieceModel, *, ends: bool = True) -> Subwords:
-    """Subwords that split a text as the model does, into our numbers, and close it or not."""
+    """Make subwords that split a text as the model does, into our numbers, with an end token if `ends`."""
     known = {piece.text: piece for piece in model.pieces if piece.kind not in (UNKNOWN, CONTROL)}
     names = [*numbering.names, LAST, *numbering.unknown] if numbering.unknown else numbering.names
     pieces = [known.get(name) or _unused(name, model) for name in names]
@@ -108,15 +108,15 @@ def make_subwords(numbering: Numbering, model: PieceModel, *, ends: bool = True)
     try:
         return Subwords(written)
     except RuntimeError as error:
-        raise DataError(f"SentencePiece refuses the vocabulary ({error})") from error
+        raise DataError(f"SentencePiece rejects the vocabulary ({error})") from error
 
 
 def number_sides(
     foreign: dict[str, Foreign], models: dict[str, PieceModel], *, source_ends: bool = True
 ) -> tuple[dict[str, Numbering], dict[str, Subwords]]:
-    """The numbers and the subwords of both sides; one of each where they are the same."""
+    """Return the numberings and subwords of both sides, the same object for both if they are equal."""
     shared = foreign["source"] == foreign["target"]
-    # Where one model split both texts, each of them, and even both, may well have few of its pieces.
+    # If one model split both texts, each of them, and even both together, may have few of its pieces.
     share = JOINT if models["source"].pieces == models["target"].pieces else OWN
     for side, model in models.items():
         tokens = set(foreign[side].tokens)
@@ -132,29 +132,29 @@ def number_sides(
 
 
 def _refuse_stranger(tokens: set[str], model: PieceModel, share: float, side: str) -> None:
-    """A SentencePiece model of which few pieces are tokens is not the one that made them."""
+    """Refuse a SentencePiece model if few of its pieces are tokens: it did not make them."""
     pieces = model.texts()
     known = len(pieces & tokens)
     if known < share * len(pieces):
         raise DataError(
-            f"{model.origin}: {known:,} of its {len(pieces):,} pieces are among {len(tokens):,} tokens of the {side}, "
-            f"where {share:.0%} are wanted; it belongs to another model: name the one that the {side} was split with"
+            f"{model.origin}: {known:,} of its {len(pieces):,} pieces are among the {len(tokens):,} {side} tokens, and "
+            f"{share:.0%} should be; it belongs to another model: name the one that the {side} was split with"
         )
 
 
 def _refuse_few(tokens: set[str], models: Sequence[PieceModel], side: str) -> None:
-    """SentencePiece models that make few of the tokens are not those that made them."""
+    """Refuse SentencePiece models if few tokens are among their pieces: they did not make them."""
     known = len(tokens.intersection(piece.text for model in models for piece in model.pieces))
     if known < len(tokens) / 2:
         names = " and ".join(dict.fromkeys(model.origin for model in models))
         raise DataError(
-            f"{names}: of the {len(tokens):,} tokens of the {side} {known:,} are among its pieces; the text was split "
-            "in another way: name the model it was split with"
+            f"{names}: only {known:,} of the {len(tokens):,} {side} tokens are among its pieces; the text was split in "
+            "another way: name the model it was split with"
         )
 
 
 def read_lines(path: Path, what: str) -> list[str]:
-    """The lines of a toolkit's own list of tokens, which it calls `what`."""
+    """Read the lines of a list of tokens, which its toolkit calls `what`."""
     try:
         return path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
@@ -162,7 +162,7 @@ def read_lines(path: Path, what: str) -> list[str]:
 
 
 def read_models(files: Sequence[Path]) -> dict[str, PieceModel]:
-    """The SentencePiece models of source and target, or one for both."""
+    """Read the SentencePiece models of source and target, or one for both."""
     models: dict[str, PieceModel] = {}
     for side, file in (("source", files[0]), ("target", files[-1])):
         try:
@@ -173,30 +173,30 @@ def read_models(files: Sequence[Path]) -> dict[str, PieceModel]:
 
 
 def check_rows(origin: str, source: Tensor, target: Tensor, numberings: dict[str, Numbering]) -> None:
-    """Refuse embeddings that are more or fewer than the tokens of their vocabulary."""
+    """Refuse embeddings with more or fewer rows than their vocabulary has tokens."""
     for side, embedding in (("source", source), ("target", target)):
         wanted = 1 + max(numberings[side].rows)
         if len(embedding) != wanted:
             raise DataError(
-                f"{origin}: has {len(embedding):,} embeddings of the {side}, its vocabulary {wanted:,} tokens"
+                f"{origin}: has {len(embedding):,} {side} embeddings, but its vocabulary has {wanted:,} tokens"
             )
 
 
 def _symbol(token: str) -> str:
-    """Language tags such as >>de<< stand before the text, as words of their own."""
+    """Return a token as a piece: language tags such as >>de<< precede the text as words of their own."""
     return SPACE + token if _TAG.fullmatch(token) else token
 
 
 def _unused(name: str, model: PieceModel) -> Piece:
-    """A piece that this side never splits into; except tags, which it does not know and which are never split."""
+    """Return a piece that this side never splits into; but a language tag as one that is kept whole."""
     if name.startswith(SPACE) and _TAG.fullmatch(name[1:]):
-        # Scores are negative: with 0 a tag is the best way to split its text. BPE has symbols of its own for this.
+        # Scores are negative, so with 0 a tag is the best split of its text; BPE needs a user-defined symbol.
         return Piece(name, 0.0, USER_DEFINED if model.is_bpe else NORMAL)
     return unused(name, model)
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """The name, or one like it that nothing else has."""
+    """Return the name, or a similar one that is not taken."""
     while name in taken:
         name = f"{name[:-1]}_>"
     return name

@@ -1,11 +1,11 @@
-"""R-Drop on NVIDIA GPUs (Liang et al. 2021): the loss of two passes with different dropout, which are to agree.
+"""R-Drop on NVIDIA GPUs (Liang et al. 2021): the loss of two passes with different dropout, which should agree.
 
-As in loss.py logits are made for some rows, become their own gradients in place, and are gone.
+As in loss.py, logits are computed for some rows at a time, and replaced in place by their gradients.
 
 Legend of shapes: `rows` are target tokens.
 """
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 # pyright: reportIncompatibleMethodOverride=false
 
@@ -79,7 +79,7 @@ def _pair_kernel(
     tl.store(losses + row, tl.where(real, smoothed, 0.0))
     tl.store(losses + rows + row, tl.where(real, plain, 0.0))
     if learns:
-        tl.debug_barrier()  # all was read before anything is written
+        tl.debug_barrier()  # everything is read before anything is written
         each = smoothing / vocabulary
         for first in range(0, vocabulary, block):
             here = first + places
@@ -103,7 +103,7 @@ def pair_losses(
     *,
     learns: bool,
 ) -> Float[Tensor, "2 rows"]:
-    """The smoothed loss with what two passes disagree, and the plain one, of each row; logits become gradients."""
+    """Return each row's smoothed loss with the disagreement, and plain loss; `learns` turns logits into gradients."""
     rows, vocabulary = logits.shape
     losses = logits.new_empty(2, rows, dtype=torch.float32)
     _pair_kernel[(rows,)](
@@ -173,7 +173,7 @@ def agreeing_loss(
     strength: float,
     padding: int,
 ) -> Float[Tensor, "2"]:
-    """What `training.loss.agreeing_loss` returns, from the states of both passes."""
+    """Return what `training.loss.agreeing_loss` does, given the states of both passes."""
     dtype = compute_dtype(states)
     rows = states.to(dtype), others.to(dtype), weight, bias, targets
     with torch.cuda.device_of(states):

@@ -1,13 +1,13 @@
 """Attention over rows of short sentences on NVIDIA GPUs, in Triton.
 
-Each program of a kernel is given one head and a tile (`text/tiles.py`) of whole sentences; it holds all of it, and a
-mask keeps the sentences apart. Programs of longer sentences go through them in steps. A wide head is cut into parts:
-each has a program, which makes its part of the result, and finds the weights from all parts by itself.
+A program computes one head of one tile (`text/tiles.py`) of whole sentences, which it holds all at once; a mask keeps
+the sentences apart. Longer sentences are read in steps. A wide head is cut into parts with a program each, which
+computes the weights from all parts and then its own part of the result.
 
-Legend of shapes: `query` and `key` are rows of tokens, `tiles` what programs are given, five numbers each.
+Legend of shapes: `query` and `key` count the tokens of a row, `tiles` the tiles, of five numbers each.
 """
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 # pyright: reportGeneralTypeIssues=false
 
@@ -23,15 +23,15 @@ from torch import Tensor
 from transduce.text.tiles import SIZE
 
 LOG2E = math.log2(math.e)
-PART = 128  # of a head, the widest that a program holds
+PART = 128  # the widest part of a head that a program holds
 
 
 class Tiles(NamedTuple):
-    """What the programs of the kernels are given, for one kind of attention in one batch."""
+    """The tiles that programs compute, for one kind of attention in one batch."""
 
     by_query: Int32[Tensor, "tiles 5"]
     by_key: Int32[Tensor, "tiles 5"]
-    seen: Int32[Tensor, "2 query"]  # each query sees the keys from the first of these to before the second
+    seen: Int32[Tensor, "2 query"]  # the first key that each query sees, and the end of those it sees
 
 
 def seen_keys(
@@ -41,7 +41,7 @@ def seen_keys(
     *,
     causal: bool = False,
 ) -> Int32[Tensor, "2 query"]:
-    """The first key that each query sees and the end of them; nothing behind the last sentence."""
+    """Return the first key that each query sees and the end of those it sees; filler behind the last sees none."""
     rows = torch.arange(queries, dtype=query_offsets.dtype, device=query_offsets.device)
     sentence = torch.searchsorted(query_offsets, rows, right=True)
     # Behind the last sentence both are the end of the keys.
@@ -52,13 +52,13 @@ def seen_keys(
 
 @triton.jit
 def product(left, right):
-    """A product of matrices, exact where its inputs are."""
+    """Multiply matrices; float32 is not rounded to TF32."""
     return tl.dot(left, right, input_precision="ieee")
 
 
 @triton.jit
 def is_kept(seed, rows, columns, head, dropout):
-    """Which weights dropout keeps: by a counter of their place, so the same in both passes."""
+    """Return which weights dropout keeps, drawn from their places and so the same in both passes."""
     row = rows + tl.zeros_like(columns)
     column = columns + tl.zeros_like(rows)
     drawn, _, _, _ = tl.philox(seed, row, column, head + tl.zeros_like(row), tl.zeros_like(row))
@@ -67,7 +67,7 @@ def is_kept(seed, rows, columns, head, dropout):
 
 @triton.jit
 def load_head(tensor, rows, inside, stride, head, part, width: tl.constexpr, room: tl.constexpr):
-    """A part of one head of some rows, zeros where they are not inside."""
+    """Load a part of one head of some rows, with zeros for rows that are not inside."""
     places = part * room + tl.arange(0, room)
     here = tensor + rows.to(tl.int64)[:, None] * stride + head * width + places[None, :]
     return tl.load(here, inside[:, None] & (places < width)[None, :], 0.0)
@@ -75,7 +75,7 @@ def load_head(tensor, rows, inside, stride, head, part, width: tl.constexpr, roo
 
 @triton.jit
 def store_head(tensor, values, rows, inside, stride, head, part, width: tl.constexpr, room: tl.constexpr):
-    """Write a part of one head of some rows, where they are inside."""
+    """Store a part of one head of those rows that are inside."""
     places = part * room + tl.arange(0, room)
     here = tensor + rows.to(tl.int64)[:, None] * stride + head * width + places[None, :]
     tl.store(here, values, inside[:, None] & (places < width)[None, :])
@@ -97,7 +97,7 @@ def multiply(
     width: tl.constexpr,
     room: tl.constexpr,
 ):
-    """The products of two heads' rows, of which the first parts are at hand."""
+    """Return left @ right.T for rows of one head, whose first parts are already loaded."""
     sums = product(left_part, tl.trans(right_part))
     for part in tl.static_range(1, (width + room - 1) // room):
         left_part = load_head(left, rows, inside, left_stride, head, part, width, room)
@@ -172,7 +172,7 @@ def _forward_kernel(
 
 
 class Heads(NamedTuple):
-    """How wide the heads are, how their scores are scaled, and how much is dropped."""
+    """The number and widths of heads, the factor of their scores, and the dropout of their weights."""
 
     heads: int
     d_k: int
@@ -182,7 +182,7 @@ class Heads(NamedTuple):
 
 
 def split_heads(own: Tensor, memory: Tensor | None, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values: beside each other in a row, or queries in one and the others in another."""
+    """Return queries, keys and values: `own` holds all three side by side, or `memory` holds the latter two."""
     k_width, v_width = heads.heads * heads.d_k, heads.heads * heads.d_v
     if memory is None:
         query, key, value = own.split((k_width, k_width, v_width), -1)
@@ -198,9 +198,9 @@ def forward(
     heads: Heads,
     seed: Int[Tensor, " 1"] | None,
 ) -> tuple[Float[Tensor, "query values"], Float[Tensor, "heads query"]]:
-    """Attention of every sentence, and the logarithm of each query's sum of weights, to the base 2.
+    """Return the attention of every sentence, and the logarithm to base 2 of each query's sum of e^score.
 
-    Queries, keys and values stand beside each other in a row; or queries in one and keys and values in another.
+    `own` holds queries, keys and values side by side, or only queries if `memory` holds keys and values.
     """
     query, key, value = split_heads(own, memory, heads)
     output = own.new_empty(len(query), heads.heads * heads.d_v)
@@ -224,7 +224,7 @@ def forward(
 
 
 def launch_with(query: Tensor, key: Tensor, value: Tensor, heads: Heads, seed: Tensor | None) -> dict[str, Any]:
-    # A head that is wide is cut into parts; these are half as wide in float32, which takes twice the room.
+    # Wide heads are cut into parts, half as wide in float32, which takes twice the space.
     wide = max(heads.d_k, heads.d_v)
     part = PART // 2 if wide > PART and query.element_size() == 4 else PART
     return {

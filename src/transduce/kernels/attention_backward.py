@@ -1,11 +1,12 @@
 """The backward pass of attention over rows of short sentences on NVIDIA GPUs, in Triton.
 
-A tile of whole sentences is all that its programs need; tiles of longer sentences come first, and take two passes.
+For tiles of whole sentences one kernel computes all gradients. Tiles of longer sentences, which come first, take two
+kernels: one for the queries' gradients, one for those of keys and values.
 
-Legend of shapes: `query` and `key` are rows of tokens, `tiles` what programs are given, five numbers each.
+Legend of shapes: `query` and `key` count the tokens of a row, `tiles` the tiles, of five numbers each.
 """
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 # pyright: reportGeneralTypeIssues=false
 
@@ -32,12 +33,12 @@ from transduce.kernels.attention import (
 )
 
 LN2 = tl.constexpr(math.log(2))
-PROGRAMS = 128  # of each head, that go through the tiles of long sentences
+PROGRAMS = 128  # per head, that share the tiles of long sentences
 
 
 @triton.jit
 def _is_due(tiles, number, many, every: tl.constexpr):
-    """Whether this tile is part of something longer, for those come first; or whether it is one at all."""
+    """Whether a tile is part of a longer sentence (those come first), or with `every`, whether it holds anything."""
     there = number < many
     tile = tiles + number * 5
     cut = every | (tl.load(tile + 4, there, 1) == 0)
@@ -46,7 +47,7 @@ def _is_due(tiles, number, many, every: tl.constexpr):
 
 @triton.jit
 def _look(keys, columns, there, head, weight_sums, seen, queries):
-    """Which keys, in rows, the queries in columns see, and each query's sum of weights."""
+    """Return which keys (rows) each query (column) sees, and the logarithm of each query's sum of e^score."""
     low, high = tl.load(seen + columns, there, 0), tl.load(seen + queries + columns, there, 0)
     visible = (keys[:, None] >= low[None, :]) & (keys[:, None] < high[None, :])
     return visible, tl.load(weight_sums + head * queries + columns, there, 0.0)
@@ -54,7 +55,7 @@ def _look(keys, columns, there, head, weight_sums, seen, queries):
 
 @triton.jit
 def _drop(shares, changes, keys, columns, head, seeds, dropout, drops: tl.constexpr):
-    """What dropout leaves of weights and of their gradients."""
+    """Apply dropout to weights and to their gradients."""
     used = shares
     if drops:
         kept = is_kept(tl.load(seeds), columns[None, :], keys[:, None], head, dropout)
@@ -91,7 +92,7 @@ def _backward_whole_kernel(
     parts: tl.constexpr,
     drops: tl.constexpr,
 ):
-    # All that these queries see is here.
+    # Only for tiles of whole sentences, which hold all that their queries see.
     head, part = tl.program_id(0), tl.program_id(2) if parts > 1 else 0
     tile = tiles + tl.program_id(1) * 5
     if tl.load(tile + 4) != 0:
@@ -275,7 +276,7 @@ def backward(
     heads: Heads,
     seed: Int[Tensor, " 1"] | None,
 ) -> tuple[Float[Tensor, "query width"], Float[Tensor, "key width"] | None]:
-    """The gradients of what `forward` was given."""
+    """Return the gradients of `own` and `memory` of `forward`."""
     query, key, value = split_heads(own, memory, heads)
     own_gradient, memory_gradient = torch.empty_like(own), None if memory is None else torch.empty_like(memory)
     gradients = split_heads(own_gradient, memory_gradient, heads)
@@ -341,5 +342,5 @@ def backward(
 
 
 def _hold_tiles(query: Tensor, shapes: dict[str, Any]) -> bool:
-    """Whether a program can hold all of a tile in the 99 KiB of most GPUs: wide heads in float32 take 144."""
+    """Whether a program can hold a whole tile in the 99 KiB of most GPUs: wide heads in float32 take 144 KiB."""
     return query.element_size() == 2 or max(shapes["k_width"], shapes["v_width"]) <= 64

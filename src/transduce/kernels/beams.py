@@ -1,10 +1,10 @@
-"""What goes on and what ends at each step: the best tokens of all lines, and the choice of the hypotheses among them.
+"""A step of beam search: the best tokens of all lines, and the choice of which hypotheses go on or end.
 
-The best tokens stand beside the plain torch they must equal; the choice must equal `decoding.beams.Beams.choose`, but
-for the order in which ended hypotheses are kept and for which of equal candidates comes first: the lower.
+`best` must equal `plain_best`, in plain torch. `choose` must equal `decoding.beams.Beams.choose`, except that ended
+hypotheses are kept in another order and that the lower of equal candidates comes first.
 """
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false
 
 import torch
@@ -15,12 +15,12 @@ from torch import Tensor
 
 BLOCK = 4096  # tokens of the vocabulary that one program reads
 SPAN = 64  # neighbouring tokens whose largest logit is kept
-NONE = tl.constexpr(2147483647)  # stands behind every token and every span
+NONE = tl.constexpr(2147483647)  # larger than the number of any token or span
 
 # ---- the best tokens ----
 
-# The k best tokens are in the k spans with the largest maxima: each of those has a token that is better than any of
-# another span, or equal and lower. So all logits are read once, and k spans of each row a second time.
+# The k best tokens are in the k spans with the largest maxima: each of these has a token that beats any of the other
+# spans, or is equal and lower. So all logits are read once, and only k spans of each row a second time.
 
 
 @triton.jit
@@ -84,7 +84,7 @@ def _best_kernel(
         largest = tl.max(y)
         best = tl.min(tl.where(y == largest, ids, NONE))
         tl.store(best_values + row * k + rank, largest - normaliser)
-        tl.store(best_tokens + row * k + rank, tl.minimum(best, vocabulary - 1))  # of NaNs none is the best
+        tl.store(best_tokens + row * k + rank, tl.minimum(best, vocabulary - 1))  # NONE if all are NaN
         y = tl.where(ids == best, -float("inf"), y)
         ids = tl.where(ids == best, NONE, ids)
 
@@ -92,9 +92,9 @@ def _best_kernel(
 def best(
     logits: Float[Tensor, "rows vocabulary"], k: int, normaliser: Float[Tensor, " rows"] | None = None
 ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """The k largest log-probabilities of each row, the largest first, and their tokens; of equal ones the lower.
+    """Return the k largest log-probabilities of each row, largest first, and their tokens; of equal ones the lower.
 
-    Where some logits were changed to -inf, `normaliser` is that of the logits before.
+    If some logits were set to -inf, `normaliser` is the logarithm of the sum of e^logit from before.
     """
     rows, vocabulary = logits.shape
     spans, parts = triton.cdiv(vocabulary, SPAN), triton.cdiv(vocabulary, BLOCK)
@@ -134,7 +134,7 @@ def best(
 def plain_best(
     logits: Float[Tensor, "rows vocabulary"], k: int, normaliser: Float[Tensor, " rows"] | None = None
 ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """The same in torch."""
+    """Return the same, in plain torch."""
     logits = logits.float()
     order = logits.sort(dim=-1, descending=True, stable=True)
     normaliser = logits.logsumexp(-1) if normaliser is None else normaliser
@@ -185,7 +185,7 @@ def _choose_kernel(
     x = tl.where(never, -float("inf"), x)
     lines = tl.arange(0, lines_width)
     own, rows = lines < beam, slot * beam + lines
-    # Places behind the beam count as taken by the best there can be.
+    # Places beyond the beam hold scores of inf, so nothing replaces them.
     kept = tl.load(ended + rows, mask=own, other=float("inf"))
     kept_sums = tl.load(ended_sums + rows, mask=own, other=0.0)
     kept_line = tl.load(ended_line + rows, mask=own, other=0)
@@ -197,11 +197,11 @@ def _choose_kernel(
     going = 0
     for rank in range(2 * beam):
         top = tl.max(x, 0)
-        place = tl.minimum(tl.min(tl.where(x == top, flat, width), 0), beam * k - 1)  # a NaN is not even itself
+        place = tl.minimum(tl.min(tl.where(x == top, flat, width), 0), beam * k - 1)  # a NaN equals nothing
         chosen = tl.sum(tl.where(flat == place, token, 0), 0)
         x = tl.where(flat == place, -float("inf"), x)
         line = place // k
-        # An end counts among the first; it takes the place of the worst that has ended.
+        # An end counts only among the `beam` best candidates; it replaces the worst of those that have ended.
         score = tl.where((chosen == end_token) & (rank < beam) & (was_done == 0), top / now, -float("inf"))
         worst = tl.min(kept, 0)
         here = lines == tl.where(score > worst, tl.min(tl.where(kept == worst, lines, lines_width), 0), lines_width)
@@ -251,10 +251,10 @@ def choose(
     begin_token: int,
     end_token: int,
 ) -> None:
-    """Let the best candidates (slots, beam, k) go on or end; `state` are the tensors of the hypotheses, in order.
+    """Let the best candidates go on or end, by changing `state`, the tensors of the hypotheses.
 
-    They are scores, next, parents, said, came_from, sums, length, limit, done, ended, ended_sums, ended_line and
-    ended_length.
+    These are, in order, scores, next, parents, said, came_from, sums, length, limit, done, ended, ended_sums,
+    ended_line and ended_length.
     """
     slots, beam, k = values.shape
     _choose_kernel[(slots,)](

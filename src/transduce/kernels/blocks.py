@@ -1,10 +1,10 @@
-"""The Transformer's sub-layers on NVIDIA GPUs, each one step of the backward pass.
+"""The Transformer's sub-layers on NVIDIA GPUs, each a single step of the backward pass.
 
-A block is a sub-layer with its residual connection and norm (section 3.1). Its products are torch's, everything between
-them is a kernel of ours; weights stay in float32, are rounded for the products, and have gradients in float32. Triton
-launches on the current GPU, wherever the tensors are: so all that others call makes that the tensors' own.
+A block is a sub-layer with its residual connection and norm (section 3.1). Its products are torch's, and our kernels do
+everything between them. Weights stay in float32, are rounded for the products, and get gradients in float32. Triton
+launches on the current GPU, wherever the tensors are, so each public function first makes the tensors' GPU current.
 
-Legend of shapes: `query` and `key` are rows of tokens.
+Legend of shapes: `query` and `key` count the tokens of a row.
 """
 
 # pyright: reportIncompatibleMethodOverride=false, reportPrivateImportUsage=false
@@ -24,7 +24,7 @@ from transduce.kernels.rotary import turn_heads
 
 
 class Around(NamedTuple):
-    """What is around a sub-layer: its norm, before it or behind the sum, and how much of its result is dropped."""
+    """What surrounds a sub-layer: its norm, before it (`pre`) or behind the sum, and the dropout of its result."""
 
     weight: Float[Tensor, " d_model"]
     bias: Float[Tensor, " d_model"]
@@ -38,31 +38,31 @@ class Around(NamedTuple):
         return Norm(self.weight, self.bias, self.epsilon)
 
     def draw(self, x: Tensor) -> Dropout | None:
-        """What is dropped this time."""
+        """Draw the dropout of this pass; None if nothing is dropped."""
         return Dropout(self.dropout, residual.draw_seed(x.device)) if self.dropout else None
 
 
 def _enter(x: Tensor, around: Around, dtype: torch.dtype) -> tuple[Tensor, Kept | None]:
-    """What the sub-layer is given."""
+    """Return the input of the sub-layer: x, or its norm and what the norm's gradient will need."""
     return residual.add_norm(x, None, around.norm, None, dtype) if around.pre else (x, None)
 
 
 def _leave(
     x: Tensor, change: Tensor, around: Around, kept: Kept | None, dropout: Dropout | None
 ) -> tuple[Tensor, Kept]:
-    """What comes out of the block."""
+    """Return the output of the block: x plus the change, normed unless the norm came first."""
     if kept is not None:
         return residual.add(x, change, dropout), kept
     return residual.add_norm(x, change, around.norm, dropout, change.dtype)
 
 
 class _Back(NamedTuple):
-    """The gradients at the sub-layer's end."""
+    """The gradients where the sub-layer's result, the change, is added to x."""
 
     x: Tensor
     change: Tensor
     change_sum: Tensor
-    norm: tuple[Tensor, Tensor] | None  # of weight and bias; of a norm before the sub-layer not yet known
+    norm: tuple[Tensor, Tensor] | None  # of its weight and bias; not yet known if the norm comes before the sub-layer
 
 
 def _leave_backward(
@@ -85,9 +85,9 @@ def _leave_backward(
 def _enter_backward(
     left: Tensor, right: Tensor, x: Tensor, around: Around, kept: Kept, back: _Back
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x and of the norm's weight and bias; that of the sub-layer's input is a product."""
+    """Return gradients of x and of the norm's weight and bias; left @ right is that of the sub-layer's input."""
     if back.norm is not None:
-        return back.x.addmm_(left, right), *back.norm  # which nobody else has
+        return back.x.addmm_(left, right), *back.norm  # in place: nothing else uses it
     found = residual.add_norm_backward(left @ right, x, None, around.norm, kept, None, also=back.x)
     return found.x, found.weight, found.bias
 
@@ -168,7 +168,7 @@ def attend(
     query_bias: Float[Tensor, " queries"] | None = None,
     output_bias: Float[Tensor, " d_model"] | None = None,
 ) -> Float[Tensor, "query d_model"]:
-    """Multi-head attention to x itself, with rotary positions if there is a `turn`, or to a memory."""
+    """Compute a block of attention, to x itself (with rotary positions if `turn` is given) or to a memory."""
     dtype = compute_dtype(x)
     x, memory = x if around.pre else x.to(dtype), memory if memory is None else memory.to(dtype)
     rows = x, memory, projection, output, query_bias, output_bias, around.weight, around.bias, turn
@@ -220,7 +220,7 @@ def feed_forward(
     outer_bias: Float[Tensor, " d_model"],
     around: Around,
 ) -> Float[Tensor, "tokens d_model"]:
-    """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), with what is around it."""
+    """Compute a feed-forward block: max(0, x W_1 + b_1) W_2 + b_2 (equation 2) with what surrounds it."""
     dtype = compute_dtype(x)
     weights = inner_weight, inner_bias, outer_weight, outer_bias, around.weight, around.bias
     with torch.cuda.device_of(x):

@@ -1,11 +1,11 @@
-"""One step of decoding on a GPU: embeddings, attention to what each line has said and to the source, norms.
+"""One step of decoding on a GPU: embeddings, attention to each line's own past and to the source, norms.
 
-Every kernel stands beside the plain torch it must equal (`plain_…`). Sums are in float32 whatever the inputs are.
+Beside each kernel is the plain torch that it must equal (`plain_…`). Sums are in float32 whatever the inputs are.
 
 Legend of shapes: `rows` are the lines of all slots, slot by slot, so that `rows = slots * beam`.
 """
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false
 
 import torch
@@ -14,20 +14,20 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-STEPS = 64  # of a line's ancestry that one program changes
-WIDEST = 512  # head of which a program can hold what it reads
-HELD = 96 * 1024 // 4  # pairs of numbers in half precision, where the smallest GPUs have 99 KiB for a program
+STEPS = 64  # positions of the lines' ancestry that one program updates
+WIDEST = 512  # the widest head that fits into a program
+HELD = 96 * 1024 // 4  # pairs of numbers in half precision; the smallest GPUs have 99 KiB for a program
 
 
 def _width(size: int) -> int:
-    """What a side of a product is rounded up to: tensor cores take 16 or more."""
+    """Round a side of a product up to a power of two, and to at least 16, as tensor cores need."""
     return max(16, 1 << (size - 1).bit_length())
 
 
 def _launch(keys: Tensor, values: Tensor, beam: int, block: int) -> dict[str, int]:
-    """How attention is launched: places read at a time, warps, and how many of those reads are under way at once."""
+    """Return attention's launch options: places read at a time, warps, and how many reads are under way at once."""
     half = keys.element_size() == 2
-    # A program holds this many keys and values beside its lines' queries and sums; of wide heads fewer fit.
+    # A program holds this many keys and values beside its lines' queries and sums: fewer if heads are wide.
     fits = max(16, HELD // max(_width(keys.shape[-1]), _width(values.shape[-1])) - _width(beam))
     block = min(block, 1 << (fits.bit_length() - 1)) if half else 16
     return {"block": block, "num_warps": 2 if half and beam <= 16 else 4, "num_stages": 2 if half else 1}
@@ -58,7 +58,7 @@ def embed(
     positions: Int[Tensor, " slots"],
     scale: float,
 ) -> Float[Tensor, "rows d_model"]:
-    """Embeddings of tokens (slots, beam) times a scale, plus what stands in `places` for the slots' positions."""
+    """Return the tokens' embeddings times `scale`, plus the rows of `places` for the slots' positions."""
     slots, beam = tokens.shape
     d_model = table.shape[1]
     output = torch.empty(slots * beam, d_model, dtype=table.dtype, device=table.device)
@@ -128,7 +128,7 @@ def _attend_own_kernel(
     q = tl.load(query + rows[:, None] * query_stride + head * d_k + k_places[None, :], mask=k_own, other=0.0)
     k = tl.load(key + rows[:, None] * key_stride + head * d_k + k_places[None, :], mask=k_own, other=0.0)
     v = tl.load(value + rows[:, None] * value_stride + head * d_v + v_places[None, :], mask=v_own, other=0.0)
-    # Places in a slot's own memory fit 32 bits.
+    # Offsets within a slot's own cache fit 32 bits.
     keys += slot * target * beam * heads * d_k + head * d_k
     values += slot * target * beam * heads * d_v + head * d_v
     here = (position.to(tl.int32) * beam + lines) * heads
@@ -137,7 +137,7 @@ def _attend_own_kernel(
     most = tl.sum(q.to(tl.float32) * k.to(tl.float32), 1) * scale
     total = tl.full((lines_width,), 1.0, tl.float32)
     sums = v.to(tl.float32)
-    # What was kept of earlier positions lies in rows (position, line); of each position a line sees its ancestor's.
+    # The cache of earlier positions has rows (position, line); at each position a line sees only its ancestor's.
     said = position.to(tl.int32) * beam
     for first in range(0, said, block):
         kept = first + tl.arange(0, block)
@@ -173,7 +173,7 @@ def attend_own(
     positions: Int[Tensor, " slots"],
     scale: float,
 ) -> Float[Tensor, "rows heads d_v"]:
-    """Keep each line's new key and value, and attend to them and to those of its ancestors at earlier positions."""
+    """Cache each line's new key and value, and attend to them and to its ancestors' at earlier positions."""
     slots, target, beam, heads, d_k = keys.shape
     d_v = values.shape[-1]
     output = torch.empty(len(query), heads, d_v, dtype=query.dtype, device=query.device)
@@ -213,7 +213,7 @@ def plain_attend_own(
     positions: Int[Tensor, " slots"],
     scale: float,
 ) -> Float[Tensor, "rows heads d_v"]:
-    """The same, a line at a time."""
+    """Do the same in torch, one line at a time."""
     slots, _, beam, *_ = keys.shape
     results: list[Tensor] = []
     for row in range(slots * beam):
@@ -332,7 +332,7 @@ def _inherit_kernel(ancestry, parents, positions, target, beam, lines_width: tl.
     parent = tl.load(parents + slot * beam + lines, mask=own, other=0)
     before = own[:, None] & (steps < last)[None, :]
     old = tl.load(ancestry + (slot * beam + parent)[:, None] * target + steps[None, :], mask=before, other=0)
-    tl.debug_barrier()  # all are read before any is written; other programs have other steps
+    tl.debug_barrier()  # all is read before any is written; other programs have other steps
     new = tl.where((steps == last)[None, :], parent[:, None].to(old.dtype), old)
     place = ancestry + (slot * beam + lines)[:, None] * target + steps[None, :]
     tl.store(place, new, mask=own[:, None] & (steps <= last)[None, :])
@@ -381,7 +381,7 @@ def _add_norm_kernel(x, y, weight, bias, total, output, d_model, epsilon, width:
 def add_norm(
     x: Float[Tensor, "rows d_model"], y: Float[Tensor, "rows d_model"], norm: torch.nn.LayerNorm
 ) -> tuple[Float[Tensor, "rows d_model"], Float[Tensor, "rows d_model"]]:
-    """x + y, and its norm."""
+    """Return x + y and its norm."""
     total, output = torch.empty_like(x), torch.empty_like(x)
     d_model = x.shape[1]
     width = triton.next_power_of_2(d_model)

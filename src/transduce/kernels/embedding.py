@@ -1,6 +1,6 @@
-"""Embeddings on NVIDIA GPUs: looked up, scaled, moved by their positions and dropped from in one pass over memory."""
+"""Embeddings on NVIDIA GPUs: lookup, scaling, positions and dropout in one pass over memory."""
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 # pyright: reportIncompatibleMethodOverride=false
 
@@ -39,7 +39,7 @@ def _forward_kernel(
     token = tl.load(tokens + rows, rows < many, 0).to(tl.int64)
     x = tl.load(weight + token[:, None] * d_model + places[None, :], inside, 0.0).to(tl.float32) * factor
     if moves:
-        # Only what lies behind the last sentence may stand further than the table knows.
+        # Only filler behind the last sentence can lie beyond the table.
         position = tl.minimum(tl.load(positions + rows, rows < many, 0), longest - 1).to(tl.int64)
         x += tl.load(table + position[:, None] * d_model + places[None, :], inside, 0.0)
     if drops:
@@ -137,7 +137,7 @@ def embed(
     dropout: float,
     dtype: torch.dtype,
 ) -> Float[Tensor, "tokens d_model"]:
-    """Embeddings times sqrt(d_model), plus the positions' rows of a table, then dropout."""
+    """Return embeddings times sqrt(d_model), plus the positions' rows of a table, then dropout."""
     drawn = Dropout(dropout, draw_seed(weight.device)) if dropout else None
     factor = weight.shape[1] ** 0.5
     with torch.cuda.device_of(weight):

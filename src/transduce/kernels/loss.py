@@ -1,12 +1,13 @@
 """The loss on NVIDIA GPUs: projection, label-smoothed softmax and its gradient, some rows at a time.
 
-The logits of some rows are made, become their own gradients in place, are multiplied with states and weights, and are
-gone before the next rows: never in float32, and never more than a small share of the GPU's memory.
+The logits of some rows are computed, replaced in place by their gradients, multiplied with states and weights, and
+overwritten by those of the next rows. They are kept in the products' precision, and never take more than a small share
+of the GPU's memory.
 
 Legend of shapes: `rows` are target tokens.
 """
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 # pyright: reportIncompatibleMethodOverride=false
 
@@ -20,9 +21,9 @@ from torch import Tensor
 
 from transduce.kernels.products import compute_dtype, in_float32, rounded
 
-SHARE = 1 / 64  # of the GPU's memory may hold logits
-BLOCK, WARPS = 4096, 16  # a program looks at so many logits at once
-ALIGNED = 8  # rows of logits begin at a multiple of so many
+SHARE = 1 / 64  # of the GPU's memory that logits may take
+BLOCK, WARPS = 4096, 16  # logits that a program reads at once, and its warps
+ALIGNED = 8  # each row of logits begins at a multiple of this
 
 
 @triton.jit
@@ -45,7 +46,7 @@ def _softmax_kernel(
     mosts = tl.full((block,), -float("inf"), tl.float32)
     totals = tl.zeros((block,), tl.float32)
     plain_totals = tl.zeros((block,), tl.float32)
-    for first in range(0, vocabulary, 2 * block):  # two blocks at once: less often is the sum so far made smaller
+    for first in range(0, vocabulary, 2 * block):  # two blocks at once, to rescale the sum so far half as often
         here, there = first + places, first + block + places
         some = tl.load(logits + here, here < vocabulary, -float("inf")).to(tl.float32)
         more = tl.load(logits + there, there < vocabulary, -float("inf")).to(tl.float32)
@@ -63,7 +64,7 @@ def _softmax_kernel(
     tl.store(losses + row, tl.where(real, smoothed, 0.0))
     tl.store(losses + rows + row, tl.where(real, plain, 0.0))
     if learns:
-        tl.debug_barrier()  # the target's logit was read before it is written
+        tl.debug_barrier()  # the target's logit is read before it is written
         each = smoothing / vocabulary
         for first in range(0, vocabulary, block):
             here = first + places
@@ -81,7 +82,7 @@ def softmax_losses(
     *,
     learns: bool,
 ) -> Float[Tensor, "2 rows"]:
-    """The smoothed and the plain loss of each row; if it `learns`, logits become the gradients of the smoothed one."""
+    """Return each row's smoothed and plain loss; `learns` turns logits into the gradients of the smoothed one."""
     rows, vocabulary = logits.shape
     losses = logits.new_empty(2, rows, dtype=torch.float32)
     _softmax_kernel[(rows,)](
@@ -103,7 +104,7 @@ def softmax_losses(
 def room_for_logits(
     states: Float[Tensor, "rows d_model"], matrix: Float[Tensor, "vocabulary d_model"], among: int = 1
 ) -> Float[Tensor, "some vocabulary"]:
-    """Memory for the logits of some rows: as many as fit, where there are so many such rooms."""
+    """Return memory for the logits of as many rows as fit, if `among` such rooms share the memory allowed."""
     device = states.device
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1 << 32
     stride = -(-len(matrix) // ALIGNED) * ALIGNED
@@ -117,7 +118,7 @@ def project(
     bias: Float[Tensor, " vocabulary"] | None,
     room: Float[Tensor, "rows vocabulary"],
 ) -> Float[Tensor, "rows vocabulary"]:
-    """The logits of some rows, in memory that is there for them."""
+    """Compute the logits of some rows in `room`."""
     if bias is None:
         return torch.mm(states, matrix.T, out=room)
     return torch.addmm(rounded(bias, states.dtype), states, matrix.T, out=room)
@@ -168,7 +169,7 @@ def projected_loss(
     smoothing: float,
     padding: int,
 ) -> Float[Tensor, "2"]:
-    """The sums of the smoothed and the plain cross-entropy; only the first one has a gradient."""
+    """Return the sums of the smoothed and the plain cross-entropy; only the first has a gradient."""
     dtype = compute_dtype(states)
     rows = states.to(dtype), weight, bias, targets
     with torch.cuda.device_of(states):

@@ -1,7 +1,7 @@
 """The C++ of kernels/cpu, compiled once on the machine it runs on and loaded with ctypes.
 
-What was compiled is kept in the user's cache folder, under a name made of the sources, the flags, the compiler and the
-processor: a change of any of them compiles anew. `TRANSDUCE_CACHE` names another folder, `CXX` another compiler.
+The library is kept in the user's cache folder, under a hash of the sources, the flags, the compiler and the processor:
+if any of them changes, it is compiled anew. `TRANSDUCE_CACHE` names another folder, `CXX` another compiler.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ from transduce.errors import TransduceError
 
 SOURCES = Path(__file__).parent / "cpu"
 LIBRARY, CHECKSUM = "engine.so", "engine.sha256"
-# A product and a sum become one operation only where the code says so: results must not depend on how loops are cut.
+# No contraction: products and sums are fused only where the code asks, or results would depend on how loops are cut.
 FLAGS = [
     "-std=c++17",
     "-O2",
@@ -35,9 +35,9 @@ FLAGS = [
     "-pthread",
     "-Wno-psabi",
 ]
-# An environment with an older C++ library than the compiler's is common, so that is best linked in; not all have it.
+# Environments often have an older C++ library than the compiler's, so it is linked in, if the compiler can.
 STATIC = ["-static-libstdc++", "-static-libgcc"]
-# For this processor, in the words of the compilers that know them; the first that works is taken.
+# Flags for this processor, as different compilers spell them; the first that work are taken.
 HERE = [["-march=native", *STATIC], ["-march=native"], ["-mcpu=native"], []]
 REMEDY = (
     "install a C++ compiler (Debian, Ubuntu: apt install g++; macOS: xcode-select --install; or: pip install ziglang)"
@@ -50,7 +50,7 @@ class NativeError(TransduceError):
 
 
 class Sizes(ctypes.Structure):
-    """As in cpu/model.h."""
+    """The struct of this name in cpu/model.h."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("vocabulary", "source_vocabulary", "encoder_layers", "decoder_layers")),
@@ -65,19 +65,19 @@ class Sizes(ctypes.Structure):
 
 
 class Capacity(ctypes.Structure):
-    """As in cpu/lines.h."""
+    """The struct of this name in cpu/lines.h."""
 
     _fields_ = [(name, ctypes.c_int32) for name in ("slots", "beam", "source", "target", "threads")]
 
 
 class Positions(ctypes.Structure):
-    """As in cpu/lines.h."""
+    """The struct of this name in cpu/lines.h."""
 
     _fields_ = [(name, ctypes.c_void_p) for name in ("source", "target", "cosines", "sines")]
 
 
 class Choices(ctypes.Structure):
-    """As in cpu/best.h."""
+    """The struct of this name in cpu/best.h."""
 
     _fields_ = [
         ("logits", ctypes.c_void_p),
@@ -90,7 +90,7 @@ class Choices(ctypes.Structure):
 
 
 class Hypotheses(ctypes.Structure):
-    """As in cpu/hypotheses.h."""
+    """The struct of this name in cpu/hypotheses.h."""
 
     STATE = ("scores", "next", "parents", "said", "came_from", "sums", "length", "limit", "done")
     ENDED = ("ended", "ended_sums", "ended_line", "ended_length")
@@ -104,7 +104,7 @@ class Hypotheses(ctypes.Structure):
 
 
 class Trees(ctypes.Structure):
-    """As in cpu/trees.h."""
+    """The struct of this name in cpu/trees.h."""
 
     KNOWN = ("symbols", "kinds", "opens", "closes", "slots", "labels")
     STATE = ("words", "due", "following", "depth", "empty", "room", "stack")
@@ -118,7 +118,7 @@ class Trees(ctypes.Structure):
 
 @lru_cache
 def load(flags: tuple[str, ...] | None = None) -> ctypes.CDLL:
-    """The library for this processor, or compiled with other flags (of the processor) if given."""
+    """Return the library, compiled if need be; `flags` replace those for this processor."""
     compiler = find_compiler()
     tries = HERE if flags is None else [list(flags)]
     folder = _folder(compiler, tries)
@@ -133,7 +133,7 @@ def load(flags: tuple[str, ...] | None = None) -> ctypes.CDLL:
 
 
 def is_ready() -> bool:
-    """Whether `load` need not compile first; also where it cannot, so that it says why."""
+    """Whether `load` need not compile first; also true without a compiler, so that `load` can say so."""
     try:
         return _open(_folder(find_compiler(), HERE)) is not None
     except NativeError:
@@ -141,33 +141,33 @@ def is_ready() -> bool:
 
 
 def compile_behind() -> subprocess.Popen[bytes]:
-    """Let another process compile for the next time; this one does not wait, nor does that end with it."""
+    """Start a process that compiles for next time; this one does not wait, and the other outlives it."""
     command = [sys.executable, "-c", f"from {__name__} import load; load()"]
     none = subprocess.DEVNULL
-    # On Windows a new session is nothing, and a process without a console of its own.
+    # Windows ignores start_new_session; there, the process gets no console instead.
     apart = getattr(subprocess, "DETACHED_PROCESS", 0)
     return subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True, creationflags=apart)
 
 
 def find_compiler() -> list[str]:
-    """The command of a C++ compiler."""
+    """Return the command of a C++ compiler."""
     named = os.environ.get("CXX")
     if named:
-        # A program's name may have spaces and backslashes, as on Windows; else words behind it are its arguments.
+        # CXX may be a path with spaces and backslashes, as on Windows, or else a program with arguments.
         command = [named] if shutil.which(named) else shlex.split(named)
         if shutil.which(command[0]) is None:
-            raise NativeError(f"CXX = {named} names no program; unset it, or {REMEDY}")
+            raise NativeError(f"CXX = {named} is not a program; unset it, or {REMEDY}")
         return command
     for name in ("c++", "g++", "clang++"):
         if shutil.which(name):
             return [name]
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "c++"]
-    raise NativeError(f"no C++ compiler was found, and the fast CPU code is compiled once on each machine; {REMEDY}")
+    raise NativeError(f"no C++ compiler was found to compile the fast CPU code, once on each machine; {REMEDY}")
 
 
 def cache_folder() -> Path:
-    """Where compiled code is kept for this user."""
+    """Return the folder of this user's compiled code."""
     if given := os.environ.get("TRANSDUCE_CACHE"):
         return Path(given)
     if sys.platform == "darwin":
@@ -182,7 +182,7 @@ def _folder(compiler: list[str], tries: list[list[str]]) -> Path:
 
 
 def _key(compiler: list[str], tries: list[list[str]]) -> str:
-    """A name for what is compiled of these sources by this compiler for this processor."""
+    """Return a hash of the sources, the flags, the compiler and the processor."""
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, errors="replace", timeout=SECONDS
     )
@@ -193,7 +193,7 @@ def _key(compiler: list[str], tries: list[list[str]]) -> str:
 
 
 def _processor() -> str:
-    """What the processor can do, as far as the system says."""
+    """Return what the system says about the processor and its features."""
     known = [platform.machine(), platform.processor()]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -202,7 +202,7 @@ def _processor() -> str:
 
 
 def _open(folder: Path) -> ctypes.CDLL | None:
-    """The library in a folder, or nothing if it is not there or damaged."""
+    """Return the library in a folder, or None if it is missing or damaged."""
     try:
         found = hashlib.sha256((folder / LIBRARY).read_bytes()).hexdigest()
         if found != (folder / CHECKSUM).read_text(encoding="utf-8"):
@@ -213,7 +213,7 @@ def _open(folder: Path) -> ctypes.CDLL | None:
 
 
 def _build(compiler: list[str], tries: Sequence[list[str]], folder: Path) -> None:
-    """Compile into a temporary folder and rename it: whoever else does the same at once gets one of the two."""
+    """Compile into a temporary folder and rename it; if another process does so at once, one of the two stays."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-", ignore_cleanup_errors=True) as partial:
@@ -223,7 +223,7 @@ def _build(compiler: list[str], tries: Sequence[list[str]], folder: Path) -> Non
             checksum = hashlib.sha256((made / LIBRARY).read_bytes()).hexdigest()
             (made / CHECKSUM).write_text(checksum, encoding="utf-8")
             for _ in range(2):
-                with suppress(OSError):  # one stands there: damaged, or just made by another process
+                with suppress(OSError):  # there is one already: damaged, or just made by another process
                     made.rename(folder)
                     return
                 if _open(folder) is not None:
@@ -232,7 +232,7 @@ def _build(compiler: list[str], tries: Sequence[list[str]], folder: Path) -> Non
                     folder.rename(Path(partial) / "damaged")
     except OSError as error:
         raise NativeError(
-            f"{folder.parent}: compiled code cannot be kept there ({error}); set TRANSDUCE_CACHE to another folder"
+            f"{folder.parent}: cannot hold the compiled code ({error}); set TRANSDUCE_CACHE to another folder"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""How our own kernels multiply matrices on NVIDIA GPUs."""
+"""Matrix products around our own kernels on NVIDIA GPUs: their precision, and weights rounded to it."""
 
 from collections.abc import Iterable
 from typing import Self
@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """What products are computed in: what autocast says, or as they come."""
+    """Return the precision of products: autocast's if it is on, or that of x."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 class Rounding:
-    """Weights as products need them, all rounded at once: a context in which `rounded` finds them."""
+    """A context in which weights are rounded for products, all at once; `rounded` returns these copies."""
 
     _held: "Rounding | None" = None
 
@@ -25,7 +25,7 @@ class Rounding:
         self.places = {id(weight): place for place, weight in enumerate(self.weights)}
 
     def __enter__(self) -> Self:
-        if self.copies:  # torch takes no empty list
+        if self.copies:  # torch refuses an empty list
             with torch.no_grad():
                 torch._foreach_copy_(self.copies, self.weights)  # pyright: ignore[reportPrivateImportUsage]
         Rounding._held = self
@@ -36,7 +36,7 @@ class Rounding:
 
 
 def rounded(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weight in this precision: as was rounded before, or else now."""
+    """Return the weight in this precision: the copy of a `Rounding`, or else rounded now."""
     held = Rounding._held
     place = None if held is None else held.places.get(id(weight))
     if held is None or place is None or held.copies[place].dtype != dtype:
@@ -47,7 +47,7 @@ def rounded(weight: Tensor, dtype: torch.dtype) -> Tensor:
 def in_float32(
     left: Float[Tensor, "m k"], right: Float[Tensor, "k n"], into: Float[Tensor, "m n"] | None = None
 ) -> Float[Tensor, "m n"]:
-    """The product in float32, whatever its inputs are, added to what `into` holds: for the gradients of weights."""
+    """Return the product in float32, whatever its inputs are, added to `into` if given: for gradients of weights."""
     if left.dtype == torch.float32:
         return left @ right if into is None else into.addmm_(left, right)
     product = torch.mm(left, right, out_dtype=torch.float32) if left.is_cuda else left.float() @ right.float()

@@ -1,6 +1,6 @@
-"""The gradient of a rectified linear layer on NVIDIA GPUs: where it was zero, and its bias, in one pass."""
+"""The gradients of a ReLU and of the bias before it, on NVIDIA GPUs, in one pass over memory."""
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transduce.kernels.sums import add_up
 
-ROWS, COLUMNS, TURNS = 32, 128, 8  # a program looks at so many tokens and numbers at once, so often
+ROWS, COLUMNS, TURNS = 32, 128, 8  # a program reads ROWS tokens by COLUMNS numbers at once, TURNS times
 
 
 @triton.jit
@@ -41,7 +41,7 @@ def _kernel(
 def rectify_backward(
     gradient: Float[Tensor, "tokens d_ff"], inner: Float[Tensor, "tokens d_ff"]
 ) -> Float[Tensor, " d_ff"]:
-    """Make the gradient of max(0, z) that of z, in place; `inner` is max(0, z). Return its sum over all tokens."""
+    """Turn the gradient of `inner` = max(0, z) into that of z, in place, and return its sum over all tokens."""
     tokens, width = inner.shape
     programs = max(1, triton.cdiv(tokens, ROWS * TURNS))
     sums = inner.new_empty(programs, width, dtype=torch.float32)

@@ -1,12 +1,12 @@
 """Residual connections on NVIDIA GPUs: dropout, sum and norm in one pass over memory, and their gradients in another.
 
-What is dropped is drawn anew from the same counters in the backward pass, so no mask is kept. Sums are in float32
-whatever the inputs are.
+Dropout is drawn again from the same counters in the backward pass, so no mask is kept. Sums are in float32 whatever the
+inputs are.
 
-Legend of shapes: `tokens` is a row of tokens, `programs` the programs that add up what is summed over all tokens.
+Legend of shapes: `tokens` counts the tokens of a row, `programs` the programs that share a sum over all tokens.
 """
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 
 from typing import NamedTuple
@@ -19,18 +19,18 @@ from torch import Tensor
 
 from transduce.kernels.sums import add_up
 
-ROWS = 4  # tokens that a program looks at together in a forward pass
+ROWS = 4  # tokens that a program reads at once in a forward pass
 
 
 class Dropout(NamedTuple):
-    """The share that is dropped, and where the random numbers begin."""
+    """The share that is dropped, and the seed of the random numbers."""
 
     share: float
     seed: Int[Tensor, " 1"]
 
 
 class Norm(NamedTuple):
-    """What a layer norm has learned."""
+    """The weight, bias and epsilon of a layer norm."""
 
     weight: Float[Tensor, " d_model"]
     bias: Float[Tensor, " d_model"]
@@ -38,15 +38,15 @@ class Norm(NamedTuple):
 
 
 def draw_seed(device: torch.device) -> Int[Tensor, " 1"]:
-    """The beginning of some random numbers; drawn on the device, so that a captured graph draws it anew."""
+    """Draw a seed of random numbers, on the device, so that a captured graph draws a new one each time."""
     return torch.empty(1, dtype=torch.int64, device=device).random_()
 
 
 @triton.jit
 def draw_factors(seed, rows, width: tl.constexpr, dropout):
-    """Factors (rows, width): zero for what is dropped, and more than one for the others."""
+    """Return the factors (rows, width) of dropout: 0 for what is dropped, 1 / (1 - dropout) for the rest."""
     counters = rows[:, None] * (width // 8) + tl.arange(0, width // 8)[None, :]
-    # Seven rounds are as good as random (Salmon et al. 2011), and sixteen bits are enough for each number.
+    # Seven rounds are random enough (Salmon et al. 2011), and so are sixteen bits for each number.
     one, two, three, four = tl.randint4x(tl.load(seed), counters, n_rounds=7)  # pyright: ignore[reportGeneralTypeIssues]
     halves = tl.interleave(tl.interleave(one, three), tl.interleave(two, four)).to(tl.uint32, bitcast=True)
     drawn = tl.interleave(halves & 0xFFFF, halves >> 16)
@@ -190,7 +190,7 @@ def _drop_kernel(
 
 
 class Kept(NamedTuple):
-    """What the backward pass of a norm needs to know of the forward pass."""
+    """What the backward pass of a norm needs from the forward pass."""
 
     means: Float[Tensor, " tokens"]
     scales: Float[Tensor, " tokens"]
@@ -203,7 +203,7 @@ def add_norm(
     dropout: Dropout | None,
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "tokens d_model"], Kept]:
-    """The norm of x + dropout(change), or of x."""
+    """Return the norm of x + dropout(change), or of x if there is no change."""
     tokens, d_model = x.shape
     result = x.new_empty(x.shape, dtype=dtype)
     means, scales = x.new_empty(2, tokens, dtype=torch.float32)
@@ -233,7 +233,7 @@ def add_norm(
 def add(
     x: Float[Tensor, "tokens d_model"], change: Float[Tensor, "tokens d_model"], dropout: Dropout | None
 ) -> Float[Tensor, "tokens d_model"]:
-    """x + dropout(change)."""
+    """Return x + dropout(change)."""
     tokens, d_model = x.shape
     result = torch.empty_like(x)
     _forward_kernel[(triton.cdiv(tokens, ROWS),)](
@@ -260,7 +260,7 @@ def add(
 
 
 class AddNormGradients(NamedTuple):
-    """The gradients of `add_norm`, and the sum over all tokens of the change's."""
+    """The gradients of `add_norm`, and that of the change summed over all tokens."""
 
     x: Float[Tensor, "tokens d_model"]
     change: Float[Tensor, "tokens d_model"] | None
@@ -278,7 +278,7 @@ def add_norm_backward(
     dropout: Dropout | None,
     also: Float[Tensor, "tokens d_model"] | None = None,
 ) -> AddNormGradients:
-    """The gradients of `add_norm`; where there is no change, `also` is added to x's."""
+    """Return the gradients of `add_norm`; if there is no change, `also` is added to that of x."""
     tokens, d_model = x.shape
     adds = change is not None
     x_gradient = torch.empty_like(x)
@@ -315,7 +315,7 @@ def add_norm_backward(
 def drop(
     gradient: Float[Tensor, "tokens d_model"], dropout: Dropout | None, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "tokens d_model"], Float[Tensor, " d_model"]]:
-    """The gradient of the change in `add`, and its sum over all tokens."""
+    """Return the gradient of the change in `add`, and its sum over all tokens."""
     tokens, d_model = gradient.shape
     change_gradient = gradient.new_empty(gradient.shape, dtype=dtype)
     rows_each = _rows_each(d_model)
@@ -339,16 +339,16 @@ def drop(
 
 
 def width_of(d_model: int) -> int:
-    """The power of two that a row of so many numbers fits in."""
+    """Return the power of two, at least 8, that holds a row of d_model numbers."""
     return max(8, 1 << (d_model - 1).bit_length())
 
 
 def _rows_each(d_model: int) -> int:
-    """The tokens that a program looks at together in a backward pass: as many as its registers hold."""
+    """Return how many tokens a program reads at once in a backward pass: as many as its registers hold."""
     return max(1, min(16, 2048 // width_of(d_model)))
 
 
 def _programs(x: Tensor, rows_each: int) -> int:
-    """As many programs as a GPU runs at once; few elsewhere."""
+    """Return how many programs to launch: as many as a GPU runs at once, and few elsewhere."""
     at_once = 4 * torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 3
     return max(1, min(at_once, -(-len(x) // rows_each)))

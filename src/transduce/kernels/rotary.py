@@ -1,6 +1,6 @@
-"""Rotary positions on NVIDIA GPUs: queries and keys are turned where they stand."""
+"""Rotary positions on NVIDIA GPUs: queries and keys are turned in place."""
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 
 import triton
@@ -8,7 +8,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-ROWS = 32  # tokens that a program looks at together, of one head
+ROWS = 32  # tokens of one head that a program reads at once
 
 
 @triton.jit
@@ -28,7 +28,7 @@ def _kernel(rows, turn, sign, tokens, stride, d_k: tl.constexpr, width: tl.const
 def turn_heads(
     rows: Float[Tensor, "tokens width"], turn: Float[Tensor, "2 tokens half"], heads: int, *, back: bool = False
 ) -> None:
-    """Turn so many heads at the beginning of each row by its position's angle, or back, in place."""
+    """Turn the first `heads` heads of each row by the angles of its position, or back, in place."""
     tokens, d_k = len(rows), 2 * turn.shape[2]
     _kernel[(triton.cdiv(tokens, ROWS), heads)](
         rows,

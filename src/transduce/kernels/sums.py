@@ -1,6 +1,6 @@
-"""Adding up, on NVIDIA GPUs, what many programs of a kernel each have summed."""
+"""Adding up the partial sums of a kernel's programs, on NVIDIA GPUs."""
 
-# Triton's kernels take how they are to be launched beside their own arguments, and its functions return constants.
+# Triton kernels take launch options besides their own arguments, and some functions are typed to return constants.
 # pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 
 import torch
@@ -27,7 +27,7 @@ def _kernel(parts, sums, programs, width, rows_each: tl.constexpr, columns_each:
 
 
 def add_up(parts: Float[Tensor, "kinds programs width"]) -> Float[Tensor, "kinds width"]:
-    """The sums over all programs."""
+    """Return the sums over all programs."""
     kinds, programs, width = parts.shape
     sums = parts.new_empty(kinds, width, dtype=torch.float32)
     _kernel[(kinds, triton.cdiv(width, COLUMNS))](

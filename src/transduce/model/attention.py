@@ -1,8 +1,8 @@
 """Attention over rows of sentences without padding (section 3.2).
 
-A row holds all sentences of a batch back to back. `Spans` knows where each begins, and lets every query of a sentence
-see the keys of that sentence and no others. On any device it does so by bringing sentences of similar length together
-into small dense blocks: that is what our own kernels (`layers.py`) must equal.
+A row holds all sentences of a batch back to back. `Spans` knows where each begins, and lets a query see only the keys
+of its own sentence. It gathers sentences of similar length into small dense blocks, which works on any device; this is
+the reference that our own kernels (`layers.py` chooses them) must match.
 """
 
 from collections.abc import Iterator
@@ -18,43 +18,44 @@ from torch.nn import functional
 from transduce.model.positions import rotate
 from transduce.text.tiles import lay_tiles
 
-if TYPE_CHECKING:  # Triton is not everywhere
+if TYPE_CHECKING:  # Triton is not installed everywhere
     from transduce.kernels.attention import Tiles
 
-# In a block no sentence is shorter than this share of the longest; and a block has no more query-key pairs than this.
+# No sentence of a block is shorter than this share of the longest, and the sentences of a block together have at most
+# this many pairs of query and key, padding included, unless one alone has more.
 SIMILAR = 0.7
 BLOCK_PAIRS = 1 << 21
 
-Weights = list[Tensor]  # of one layer: for each sentence (heads, query, key)
+Weights = list[Tensor]  # one layer's attention weights: (heads, query, key) of each sentence
 
 
 class Choice(NamedTuple):
-    """Which rows to take, and which of the results are zeros instead."""
+    """Which rows to gather, and which places of the result to fill with zeros."""
 
     rows: Int[Tensor, " results"]
     zeros: Int[Tensor, " some"]
 
 
 class Places:
-    """Where the tokens of a row stand in dense blocks, and back; `into` gives each place its token, or -1 for none."""
+    """Moves the tokens of a row into dense blocks and back; `into` has the token of each place, or -1 for none."""
 
     def __init__(self, into: Int[Tensor, " dense"], tokens: int, device: torch.device):
         returns = into.new_full((tokens + 1,), -1)
-        # What stands nowhere goes to the end, which is cut off.
+        # Empty places (-1) all write to the last element, which is cut off.
         returns[into] = torch.arange(len(into), device=into.device)
         self.into, self.returns = _choice(into, device), _choice(returns[:-1], device)
 
     def spread(self, rows: Float[Tensor, " tokens *width"]) -> Float[Tensor, " dense *width"]:
-        """The row's tokens in their blocks, with zeros between."""
+        """Return the row's tokens in their blocks, with zeros between."""
         return _Gather.apply(rows, self.into, self.returns)  # pyright: ignore[reportReturnType]
 
     def collect(self, dense: Float[Tensor, " dense *width"]) -> Float[Tensor, " tokens *width"]:
-        """The blocks' tokens in a row again, with zeros behind the last sentence."""
+        """Return the blocks' tokens as a row again, with zeros behind the last sentence."""
         return _Gather.apply(dense, self.returns, self.into)  # pyright: ignore[reportReturnType]
 
 
 class _Gather(torch.autograd.Function):
-    """Rows by a choice, where `back` is the way back: so the gradient is a gather too, and nothing is summed."""
+    """Gather rows; `back` is the inverse choice, so the gradient is a gather too and nothing is summed."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, choice: Choice, back: Choice) -> Tensor:
@@ -71,7 +72,7 @@ def _choice(places: Int[Tensor, " results"], device: torch.device) -> Choice:
 
 
 def _take(rows: Tensor, choice: Choice) -> Tensor:
-    if len(rows) == 0:  # of a batch without sentences
+    if len(rows) == 0:  # a batch without sentences
         return rows.new_zeros(len(choice.rows), *rows.shape[1:])
     taken = rows.index_select(0, choice.rows)
     return taken.index_fill_(0, choice.zeros, 0) if len(choice.zeros) else taken
@@ -79,20 +80,20 @@ def _take(rows: Tensor, choice: Choice) -> Tensor:
 
 @dataclass(frozen=True)
 class Block:
-    """Sentences of similar length: which they are, how long on both sides, and which keys are theirs."""
+    """Sentences of similar length, padded to a rectangle: their numbers, their lengths and a mask of their keys."""
 
     sentences: list[int]
     query_lengths: list[int]
     key_lengths: list[int]
-    mask: Bool[Tensor, "sentences 1 1 key"] | None  # True where a key is in its sentence; none where all of them are
+    mask: Bool[Tensor, "sentences 1 1 key"] | None  # True for a sentence's keys, False for padding; None if not needed
 
     def fold(self, dense: Float[Tensor, "dense heads d"]) -> Float[Tensor, "sentences heads row d"]:
-        """The dense rows of this block, a sentence to each line."""
+        """Return this block's dense rows with one sentence per line."""
         return dense.unflatten(0, (len(self.sentences), -1)).transpose(1, 2)
 
 
 class Spans:
-    """Which keys each query may see: those of its own sentence, and if `causal` only those up to its own place."""
+    """Which keys each query may see: those of its own sentence, and if `causal` only those up to its own position."""
 
     query_offsets: Tensor
     key_offsets: Tensor
@@ -116,7 +117,7 @@ class Spans:
 
     @cached_property
     def tiles(self) -> "Tiles":
-        """What our own kernels are given: as was said, or else found, which makes a GPU wait."""
+        """The tiles for our own kernels: those given, or else computed here, for which a GPU has to wait."""
         from transduce.kernels.attention import Tiles, seen_keys
 
         sides = self.query_offsets, self.key_offsets
@@ -135,7 +136,7 @@ class Spans:
         longer = lengths.amax(0)
         order = longer.argsort(descending=True, stable=True)
         held = order[lengths[0, order] > 0]
-        # Of a batch without sentences an empty one is taken, so that all weights have a gradient: zeros.
+        # A batch without sentences gets an empty one, so that all weights have a gradient (of zeros).
         order = held if len(held) else order[:1]
         device = self.query_offsets.device
         blocks: list[Block] = []
@@ -146,7 +147,7 @@ class Spans:
                 steps = torch.arange(int(many[chosen].max()), device=many.device)
                 inside = steps < many[chosen, None]
                 side.append(torch.where(inside, first[chosen, None] + steps, -1).flatten())
-            # What a query of a causal block may see ends at its own place, so it never sees what lies behind the end.
+            # A causal query sees no further than its own position, so it never sees the padding.
             mask = None if self.causal or bool(inside.all()) else inside[:, None, None, :].to(device)
             query_lengths, key_lengths = lengths[:, chosen].tolist()
             blocks.append(Block(chosen.tolist(), query_lengths, key_lengths, mask))
@@ -165,7 +166,7 @@ class Spans:
         dropout: float = 0.0,
         weights: list[Weights] | None = None,
     ) -> Float[Tensor, "query heads d_v"]:
-        """Attention of every sentence; a list given as `weights` receives each sentence's (heads, query, key)."""
+        """Attend within each sentence; `weights`, if given, receives a list of their weights (heads, query, key)."""
         blocks, query_places, key_places = self._dense
         query, key, value = query_places.spread(query), key_places.spread(key), key_places.spread(value)
         query_sizes = [len(block.sentences) * max(block.query_lengths) for block in blocks]
@@ -195,7 +196,7 @@ class Spans:
 
 
 def _similar(order: Tensor, longer: Tensor) -> Iterator[Tensor]:
-    """Cut sentences, the longest first, into runs of similar length that are not too large together."""
+    """Yield the sentences, longest first, in runs of similar length with at most `BLOCK_PAIRS` pairs."""
     lengths = longer[order].tolist()
     first = 0
     while first < len(lengths):
@@ -223,7 +224,7 @@ class Score(nn.Module):
     ) -> Float[Tensor, "sentences heads query key"]:
         if self.additive is None:
             return query @ key.transpose(-1, -2) * self.scale
-        # v · tanh(W q + U k), of Bahdanau et al. 2015; W^Q and W^K are the W and U.
+        # v · tanh(W q + U k) (Bahdanau et al. 2015), with W^Q as W and W^K as U.
         return torch.einsum("shqkd,hd->shqk", (query[..., :, None, :] + key[..., None, :, :]).tanh(), self.additive)
 
 
@@ -281,21 +282,21 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads, self.widths, self.dropout = heads, (heads * d_k, heads * d_k, heads * d_v), dropout
         self.depth = depth
-        # W^Q, W^K and W^V of all heads, one below the other: self-attention multiplies by all three at once.
+        # W^Q, W^K and W^V of all heads, stacked: self-attention multiplies by all three at once.
         self.projection = nn.Parameter(torch.empty(sum(self.widths), d_model))
         self.output = nn.Parameter(torch.empty(d_model, heads * d_v))
-        # A bias of the keys would add the same to all scores of a query, and one of the values would only pass through
-        # W^O, for the weights add up to 1: so these two are all that biases can do.
+        # Two biases suffice: one of the keys would add the same to all scores of a query and cancel in the softmax; one
+        # of the values would reach the output as a constant, because the weights add up to 1.
         self.query_bias = nn.Parameter(torch.empty(heads * d_k)) if biases else None
         self.output_bias = nn.Parameter(torch.empty(d_model)) if biases else None
         self.score = Score(kind, heads, d_k)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw W^Q, W^K, W^V and W^O each as Glorot and Bengio (2010) do, the last two smaller the deeper the stack is.
+        """Draw W^Q, W^K, W^V and W^O each as Glorot and Bengio (2010) do, the last two divided by sqrt(depth).
 
-        At first attention gives every token nearly the same: the mean of its sentence. In six layers of it the tokens
-        would become alike, and no attention could tell them apart and learn (Noci et al. 2022).
+        At first, attention gives every token nearly the mean of its sentence. Six such layers would make all tokens
+        alike, and attention could no longer tell them apart and learn (Noci et al. 2022).
         """
         query, key, value = self.projection.split(self.widths)
         for weight, gain in ((query, 1.0), (key, 1.0), (value, self.depth**-0.5), (self.output, self.depth**-0.5)):
@@ -326,30 +327,30 @@ class MultiHeadAttention(nn.Module):
         return self.combine(spans.attend(query, key, value, self.score, dropout=dropout, weights=weights))
 
     def shape(self) -> tuple[int, int, int, float]:
-        """The number of heads, d_k, d_v, and by what scores are multiplied."""
+        """Return the number of heads, d_k, d_v, and the factor of the scores."""
         return self.heads, self.widths[0] // self.heads, self.widths[2] // self.heads, self.score.scale
 
     def fits_kernels(self) -> bool:
-        """Whether our own kernels know this kind."""
+        """Whether our own kernels support this kind of attention."""
         return self.score.additive is None
 
     def project(self, x: Float[Tensor, "tokens d_model"]) -> list[Float[Tensor, "tokens heads d"]]:
-        """Queries, keys and values of the same tokens."""
+        """Return queries, keys and values of the same tokens."""
         query, key, value = functional.linear(x, self.projection).split(self.widths, -1)
         query = query if self.query_bias is None else query + self.query_bias
         return [self._split(part) for part in (query, key, value)]
 
     def project_query(self, x: Float[Tensor, "query d_model"]) -> Float[Tensor, "query heads d_k"]:
-        """Queries alone."""
+        """Return the queries alone."""
         return self._split(functional.linear(x, self.projection[: self.widths[0]], self.query_bias))
 
     def project_memory(self, memory: Float[Tensor, "key d_model"]) -> list[Float[Tensor, "key heads d"]]:
-        """Keys and values of what is attended to."""
+        """Return keys and values of the tokens attended to."""
         both = functional.linear(memory, self.projection[self.widths[0] :])
         return [self._split(part) for part in both.split(self.widths[1:], -1)]
 
     def combine(self, heads: Float[Tensor, "query heads d_v"]) -> Float[Tensor, "query d_model"]:
-        """W^O over the concatenated heads."""
+        """Multiply the concatenated heads by W^O."""
         return functional.linear(heads.flatten(-2), self.output, self.output_bias)
 
     def _split(self, x: Float[Tensor, "tokens width"]) -> Float[Tensor, "tokens heads d"]:

@@ -1,4 +1,4 @@
-"""The card of a model: a README.md beside its weights says what it is, what it was made from and how it is used."""
+"""The model card: a README.md beside the weights says what the model is, what it was made from and how to use it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ CARD = "README.md"
 
 
 def make_card(config: Config, subwords: Mapping[str, Subwords], about: Mapping[str, Any], name: str) -> str:
-    """Write the card of a model in a folder of this name."""
+    """Return the text of a model's card, in whose commands the model is called `name`."""
     parses = subwords["target"].kind == "word"
     languages = about.get("languages")
     title = f"{languages[0]} → {languages[1]}" if languages else "A parser" if parses else "A translation model"
@@ -43,14 +43,14 @@ def make_card(config: Config, subwords: Mapping[str, Subwords], about: Mapping[s
 
 _FILES = (
     "- `config.json`: all settings",
-    "- `model.safetensors`: the weights, which any reader of safetensors opens",
+    "- `model.safetensors`: the weights, which any safetensors reader opens",
     "- `subwords.model`, or `source.model` and `target.model`: the SentencePiece models",
-    "- `manifest.json`: where the model comes from, and checksums of these files; not of this card",
+    "- `manifest.json`: where the model comes from, and checksums of these files except this card",
 )
 
 
 def describe_settings(config: Config, subwords: Mapping[str, Subwords], about: Mapping[str, Any]) -> Iterator[str]:
-    """A table of what matters about a model, in Markdown."""
+    """Yield the lines of a Markdown table of a model's main settings and its origin."""
     yield "| | |"
     yield "|---|---|"
     for name, value in _rows(config, subwords, about):
@@ -70,9 +70,9 @@ def _rows(config: Config, subwords: Mapping[str, Subwords], about: Mapping[str, 
     joint = source is target
     yield "subwords", f"{len(target):,} {target.kind}, joint" if joint else f"{len(source):,} and {len(target):,}"
     if began_with := about.get("began_with"):
-        yield "began with", f"the weights of {began_with}"
+        yield "started from", f"the weights of {began_with}"
     if encoder_of := about.get("encoder_of"):
-        yield "began with", f"the encoder of {encoder_of}"
+        yield "started from", f"the encoder of {encoder_of}"
     for data in about.get("trained_before", ()):
         yield "which was trained on", f"{data['pairs']:,} pairs of {', '.join(data['inputs'])}"
     if data := about.get("trained_on"):
@@ -100,5 +100,5 @@ def _describe_scores(dev: Mapping[str, Any]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Names of files may hold anything."""
+    """Escape what Markdown would interpret, because file names may hold anything."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

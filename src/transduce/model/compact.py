@@ -1,6 +1,6 @@
-"""Weights in a quarter of the room: matrices as integers from -127 to 127, each row with its own scale.
+"""Weights in a quarter of the space: matrices as integers from -127 to 127, each row with its own scale.
 
-Products on a CPU with `--precision int8` round their weights in the same way, so there nothing more is lost.
+Products on a CPU with `--precision int8` round weights the same way, so they lose nothing more.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ SCALE = ".scale"
 
 
 def compact(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Round all matrices; a tensor NAME.scale holds the scales of its rows. Norms and biases stay as they are."""
+    """Round all matrices to int8, with the scales of their rows in NAME.scale; norms and biases stay in float32."""
     small: dict[str, Tensor] = {}
     for name, weight in weights.items():
         if weight.ndim != 2:
@@ -27,7 +27,7 @@ def compact(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def expand(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in float32 again; those that were never rounded are returned as they are."""
+    """Turn rounded weights back into float32; return those never rounded as they are."""
     return {
         name: weight.float() * weights[name + SCALE][:, None] if weight.dtype == torch.int8 else weight
         for name, weight in weights.items()

@@ -1,7 +1,7 @@
 """The layers of the encoder and the decoder (sections 3.1 and 3.3).
 
-A block is a sub-layer with its residual connection and norm. On NVIDIA GPUs our own kernels compute a whole block, and
-its gradient, where they can; what is written here is what they must equal.
+A block is a sub-layer with its residual connection and norm. On NVIDIA GPUs our own kernels compute a whole block and
+its gradient where they can; the code here is the reference that they must match.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from transduce.config import ModelConfig
 from transduce.model.attention import MultiHeadAttention, Spans, Weights
 from transduce.model.device import has_kernels
 
-if TYPE_CHECKING:  # Triton is not everywhere
+if TYPE_CHECKING:  # Triton is not installed everywhere
     from transduce.kernels.blocks import Around
 
 
@@ -36,7 +36,7 @@ class FeedForward(nn.Module):
         self.outer = nn.Linear(d_ff, d_model)
 
     def reset_parameters(self) -> None:
-        """Draw the matrices as Glorot and Bengio (2010) do; biases are 0."""
+        """Draw the matrices as Glorot and Bengio (2010) do, and set the biases to 0."""
         for weight in (*self.inner.weight.split(self.outer.in_features), self.outer.weight):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.inner.bias)
@@ -76,7 +76,7 @@ class Residual(nn.Module):
         return self.norm(x + self.dropout(sublayer(x)))
 
     def around(self) -> "Around":
-        """The same for our own kernels."""
+        """Return the norm and dropout around the sub-layer, for our own kernels."""
         from transduce.kernels.blocks import Around
 
         dropout = self.dropout.p if self.training else 0.0
@@ -130,13 +130,13 @@ class DecoderLayer(nn.Module):
         attend_self: Callable[[Tensor], Tensor],
         attend_memory: Callable[[Tensor], Tensor],
     ) -> Float[Tensor, "target d_model"]:
-        """The two blocks of attention are given as functions: over whole sentences, or one token at a time."""
+        """Run the layer; its attention blocks are functions, over whole sentences or one token at a time."""
         x = attend_memory(attend_self(x))
         return feed_forward_block(x, self.feed_forward, self.feed_forward_residual)
 
 
 def can_fuse(x: Tensor) -> bool:
-    """Whether our own kernels may compute with this."""
+    """Whether our own kernels can compute with this tensor."""
     return x.is_cuda and x.dtype != torch.float64 and _has_kernels(x.device)
 
 
@@ -153,7 +153,7 @@ def attention_block(
     turn: Float[Tensor, "2 query half"] | None = None,
     weights: list[Weights] | None = None,
 ) -> Float[Tensor, "query d_model"]:
-    """Attention over whole sentences, with its residual connection and norm."""
+    """Apply attention over whole sentences, with its residual connection and norm."""
     if weights is None and attention.fits_kernels() and can_fuse(x):
         from transduce.kernels import blocks
 
@@ -175,7 +175,7 @@ def attention_block(
 def feed_forward_block(
     x: Float[Tensor, "tokens d_model"], feed_forward: FeedForward, residual: Residual
 ) -> Float[Tensor, "tokens d_model"]:
-    """A feed-forward network, with its residual connection and norm."""
+    """Apply a feed-forward network, with its residual connection and norm."""
     drops = feed_forward.training and feed_forward.dropout.p > 0
     if feed_forward.activation == "relu" and not drops and can_fuse(x):
         from transduce.kernels import blocks
@@ -186,17 +186,17 @@ def feed_forward_block(
 
 
 def make_attention(config: ModelConfig, depth: int) -> MultiHeadAttention:
-    """Multi-head attention of the configured sizes, in a stack of so many layers."""
+    """Make multi-head attention of the configured sizes, for a stack of `depth` layers."""
     d_k, d_v = config.head_widths()
     kind, dropout = config.attention, config.attention_dropout
     return MultiHeadAttention(config.d_model, config.heads, d_k, d_v, kind, dropout, depth, config.biases)
 
 
 def make_residual(config: ModelConfig) -> Residual:
-    """A residual connection and its norm, as configured."""
+    """Make a residual connection and its norm, as configured."""
     return Residual(config.d_model, config.dropout, config.norm, config.norm_epsilon)
 
 
 def make_feed_forward(config: ModelConfig) -> FeedForward:
-    """A feed-forward network of the configured sizes."""
+    """Make a feed-forward network of the configured sizes."""
     return FeedForward(config.d_model, config.d_ff, config.activation, config.feed_forward_dropout)

@@ -4,9 +4,9 @@
     MODEL/config.json         the settings, as `strict.to_dict` writes them
     MODEL/model.safetensors   the weights in float32, or in int8 with scales (compact.py)
     MODEL/subwords.model      or source.model and target.model
-    MODEL/README.md           a card for people; it has no checksum, for they may change it
+    MODEL/README.md           a card for people, who may edit it: it has no checksum
 
-A folder is written under a temporary name, synced and renamed: it is whole or not there. Nothing in it is pickled.
+A folder is written under a temporary name, synced and renamed, so it is whole or absent. Nothing in it is pickled.
 """
 
 import json
@@ -38,8 +38,8 @@ from transduce.version import __version__
 FORMAT = 1
 Precision = Literal["float32", "int8"]
 MANIFEST, CONFIG, WEIGHTS = "manifest.json", "config.json", "model.safetensors"
-MOST_SHOWN = 80  # characters of what is no model's name
-Vocabularies = Mapping[Any, Subwords]  # source and target; one object for both where they share it
+MOST_SHOWN = 80  # characters of a name that is no model's
+Vocabularies = Mapping[Any, Subwords]  # by side, source and target; the same object for both if they share it
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ class Loaded:
     subwords: dict[str, Subwords]
     about: dict[str, Any]
     precision: Precision = "float32"
-    """of its weights on disk"""
+    """of the weights on disk"""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The model's name: that of its folder, or of its run."""
         return name_model(self.folder)
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary folder, then sync and rename it; an old model of the name is replaced."""
+    """Let `write` fill a temporary folder, then sync and rename it, replacing an old model of this name."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial, old = (folder.parent / f".{kind}-{folder.name}-{os.getpid()}" for kind in ("partial", "old"))
-    for leftover in (partial, old):  # of a process that was killed and had the same number
+    for leftover in (partial, old):  # of a killed process that had the same number
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         partial.mkdir()
@@ -83,14 +83,14 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _refuse_other(folder: Path) -> None:
-    """Only a model makes way for another, damaged or not; what else people have there is theirs."""
+    """Refuse to replace anything but a model, damaged or not."""
     names = {MANIFEST, CONFIG, WEIGHTS}
     if is_taken(folder) and not (folder.is_dir() and names <= {path.name for path in folder.iterdir()}):
-        raise DataError(f"{folder}: is there already, and is no model; remove it, or name another folder")
+        raise DataError(f"{folder}: already exists and is not a model; remove it, or name another folder")
 
 
 def remove_leftovers(parent: Path, name: str = "") -> None:
-    """Remove what was replaced, and what writers that were killed have left; of one folder, if it is named."""
+    """Remove replaced folders and what killed writers have left; if `name` is given, only of that folder."""
     leftover = re.compile(rf"\.(partial|old)-{re.escape(name)}-\d+" if name else r"\.(partial|old)-.+-.+")
     for path in parent.iterdir() if parent.is_dir() else ():
         if leftover.fullmatch(path.name):
@@ -98,9 +98,9 @@ def remove_leftovers(parent: Path, name: str = "") -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: dict[str, str] | None = None) -> None:
-    """Write tensors as safetensors and sync them; notes stand in the file's head."""
+    """Write tensors as a safetensors file and sync it; `notes` go into its header."""
     path.touch()
-    mode = path.stat().st_mode  # as the user has set it for new files; safetensors lets nobody else read its own
+    mode = path.stat().st_mode  # the user's default for new files; safetensors makes its own unreadable to others
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, notes)
     except SafetensorError as error:  # such as a full disk
@@ -140,7 +140,7 @@ def save_model(
     precision: Precision = "float32",
     name: str | None = None,
 ) -> None:
-    """Write a model's folder with its card, all or nothing; commands on the card call it by its name."""
+    """Write a model's folder with its card, all or nothing; the card's commands call the model `name`."""
 
     def write(new: Path) -> None:
         write_model(new, config, weights, subwords, about, precision=precision)
@@ -151,12 +151,12 @@ def save_model(
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read what a model's folder holds."""
+    """Read a model's manifest and check its form."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"{folder}: holds no model; name a folder made by transduce train") from None
+        raise DataError(f"{folder}: contains no model; name a folder made by transduce train") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not readable ({error}); the model is damaged") from error
     if not isinstance(manifest, dict) or not {"format", "subwords", "files", "about"} <= manifest.keys():
@@ -167,11 +167,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def find_damage(folder: Path, manifest: Mapping[str, Any]) -> str | None:
-    """Compare every file with its checksum; return what is wrong with the first that differs."""
+    """Compare every file with its checksum; return what is wrong with the first that differs, or None."""
     for name, wanted in manifest["files"].items():
         try:
             if describe_file(folder / name) != wanted:
-                return f"{folder / name}: its bytes are not those that were written"
+                return f"{folder / name}: does not match its checksum"
         except OSError as error:
             return f"{folder / name}: cannot be read ({error.strerror})"
     return None
@@ -191,7 +191,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_config(folder: Path) -> Config:
-    """Read the settings of a model through the strict reader."""
+    """Read a model's settings with the strict reader."""
     path = folder / CONFIG
     try:
         return strict.from_dict(Config, json.loads(path.read_text(encoding="utf-8")), str(path))
@@ -200,20 +200,20 @@ def read_config(folder: Path) -> Config:
 
 
 def read_subwords(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Subwords]:
-    """Read the subword models; one object for both sides where they share it."""
+    """Read the subword models; both sides are the same object if they share one."""
     names = manifest["subwords"]
     source, target = load_sides(folder / names["source"], folder / names["target"])
     return {"source": source, "target": target}
 
 
 def name_model(folder: Path) -> str:
-    """The name of a model by its folder; that of a run by the run's own."""
+    """Return a model's name: that of its folder, or of the run if the folder is RUN/model."""
     folder = folder.resolve()
     return folder.parent.name if folder.name == "model" else folder.name
 
 
 def find_model(path: Path) -> Path:
-    """Return the model's folder for a path, or for the name of a model among the user's or in the box."""
+    """Return a model's folder, given a path or the name of one of the user's models or of those in the box."""
     with suppress(OSError):  # a name too long for a file
         for folder in places.places_of(path):
             if found := _find_in(folder):
@@ -223,13 +223,13 @@ def find_model(path: Path) -> Path:
     remedy = "; name a run, a checkpoint or a model made by transduce train, or one that transduce models lists"
     if os.path.exists(path):
         hides = "; it hides the model of this name that transduce models lists: rename it" if str(path) in known else ""
-        raise DataError(f"{path}: holds no model{hides or remedy}")
+        raise DataError(f"{path}: contains no model{hides or remedy}")
     shown = str(path) if len(str(path)) <= MOST_SHOWN else f"{str(path)[:MOST_SHOWN]} …"
     raise DataError(f"{shown}: does not exist{suggest(str(path), known, 0.75) or remedy}")
 
 
 def _find_in(path: Path) -> Path | None:
-    """The path itself, a run's finished model, or else its best or last checkpoint."""
+    """Return the path itself, a run's finished model, or else its best or last checkpoint."""
     for folder in (path, path / "model"):
         if (folder / MANIFEST).exists():
             return folder
@@ -239,9 +239,9 @@ def _find_in(path: Path) -> Path | None:
 
 
 def _refuse_data_set(folder: Path) -> None:
-    """A data set has a manifest as well."""
+    """Refuse a data set, which has a manifest as well."""
     if not (folder / CONFIG).exists() and any(folder.glob("parts-*")):
-        raise DataError(f"{folder}: is a data set, and no model; train one on it: transduce train {folder} --out RUN")
+        raise DataError(f"{folder}: is a data set, not a model; train one on it: transduce train {folder} --out RUN")
 
 
 def _is_best(folder: Path) -> bool:
@@ -251,7 +251,7 @@ def _is_best(folder: Path) -> bool:
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves new weights as they are: what draws them is passed over."""
+    """Skips the functions that initialise new weights."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -272,7 +272,7 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
     if damage := find_damage(folder, manifest):
         raise DataError(f"{damage}; the model is damaged")
     config = read_config(folder)
-    with torch.device("meta"), _Undrawn():  # no memory and no random numbers for weights that are there already
+    with torch.device("meta"), _Undrawn():  # no memory and no random numbers for weights that are loaded anyway
         model = Transformer(config.model)
     stored = read_tensors(folder / WEIGHTS)
     weights = expand(stored)
@@ -284,7 +284,7 @@ def load_model(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
 
 
 def fill(model: Transformer, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Put weights into a model."""
+    """Copy weights into a model, after checking them."""
     check_weights(model, weights, origin)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -292,7 +292,7 @@ def fill(model: Transformer, weights: Mapping[str, Tensor], origin: str) -> None
 
 
 def check_weights(model: Transformer, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Refuse weights that are not the model's: any that are missing, left over or of another shape are named."""
+    """Refuse weights that do not fit the model, naming all that are missing, left over or of another shape."""
     own = dict(model.named_parameters())
     problems = [f"{name} is missing" for name in own.keys() - weights.keys()]
     problems += [f"{name} is not in the model" for name in weights.keys() - own.keys()]

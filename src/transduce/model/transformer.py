@@ -50,7 +50,7 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(decoder_layers))
-        # With norms before the sub-layers the sums themselves are never normed but here.
+        # With norms before the sub-layers, the residual sums themselves are normed only here.
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model, config.norm_epsilon) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model, config.norm_epsilon) if pre else nn.Identity()
@@ -63,7 +63,7 @@ class Transformer(nn.Module):
             if isinstance(module, MultiHeadAttention | FeedForward):
                 module.reset_parameters()
             elif isinstance(module, nn.Embedding):
-                # Multiplied by sqrt(d_model) they have variance 1, as the positions nearly have.
+                # Multiplied by sqrt(d_model) they have variance 1, about that of the positions.
                 nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
             elif isinstance(module, nn.LayerNorm):
                 module.reset_parameters()
@@ -81,10 +81,10 @@ class Transformer(nn.Module):
         tiles: Int32[Tensor, "2 tiles 5"] | None = None,
         weights: list[Weights] | None = None,
     ) -> Float[Tensor, "source d_model"]:
-        """Return the encoder's output; a list given as `weights` receives each layer's attention.
+        """Return the encoder's output; a list given as `weights` receives each layer's attention weights.
 
-        Where it is known that no sentence is longer than `longest`, or how they lie in `tiles`, a GPU need not wait to
-        find out.
+        On a GPU, `longest` (no sentence is longer) allows our embedding kernel, and `tiles` save waiting until they are
+        computed.
         """
         positions = token_positions(source_offsets, len(source))
         size = len(source)
@@ -107,9 +107,9 @@ class Transformer(nn.Module):
         weights: list[Weights] | None = None,
         cross_weights: list[Weights] | None = None,
     ) -> Float[Tensor, "target d_model"]:
-        """Return the decoder's states, which `project` makes logits of; lists given receive each layer's attention.
+        """Return the decoder's states, which `project` turns into logits; lists given receive the attention weights.
 
-        `longest` is known of the target, `tiles` of its attention to itself and to the source.
+        `longest` bounds the target's sentences; `tiles` are those of its self-attention and of attention to the source.
         """
         positions = token_positions(target_offsets, len(target_input))
         tokens = len(target_input)
@@ -148,7 +148,7 @@ class Transformer(nn.Module):
         target_input: Int[Tensor, " target"],
         target_offsets: Int[Tensor, " sentences+1"],
     ) -> Float[Tensor, "target vocabulary"]:
-        """Return for each target token the logits of the next one."""
+        """Return the logits of the token after each target token."""
         return self.project(self.states(source, source_offsets, target_input, target_offsets))
 
     def states(
@@ -161,7 +161,7 @@ class Transformer(nn.Module):
         longest: tuple[int, int] | None = None,
         tiles: Int32[Tensor, "3 2 tiles 5"] | None = None,
     ) -> Float[Tensor, "target d_model"]:
-        """Return the decoder's states, after the encoder."""
+        """Run the encoder and the decoder, and return the decoder's states."""
         within_source, within_target, across = (None, None, None) if tiles is None else tiles
         source_longest, target_longest = longest or (None, None)
         memory = self.encode(source, source_offsets, longest=source_longest, tiles=within_source)
@@ -175,15 +175,15 @@ class Transformer(nn.Module):
         side: Side,
         longest: int | None = None,
     ) -> Float[Tensor, "tokens d_model"]:
-        """Embeddings times sqrt(d_model), plus positions, then dropout (sections 3.4, 3.5, 5.4).
+        """Return embeddings times sqrt(d_model), plus positions, then dropout (sections 3.4, 3.5, 5.4).
 
-        No sentence is longer than `longest`, if it is known.
+        No sentence is longer than `longest`, if given.
         """
         embedding = self.source_embedding if side == "source" and self.config.tie != "all" else self.embedding
         if longest is not None and self.config.positions != "learned" and can_fuse(embedding.weight):
             from transduce.kernels.embedding import embed
 
-            # Sums that are never normed but at the end are kept as exact as the weights.
+            # Residual sums that are normed only at the end stay as precise as the weights.
             dtype = embedding.weight.dtype if self.config.norm == "pre" else compute_dtype(embedding.weight)
             dropout = self.dropout.p if self.training else 0.0
             return embed(tokens, embedding.weight, positions, self._table(longest), dropout, dtype)
@@ -193,17 +193,17 @@ class Transformer(nn.Module):
                 x = x + sinusoids(positions, self.config.d_model).to(x.dtype)
             case "learned":
                 table = self.source_positions if side == "source" else self.target_positions
-                # Only what lies behind the last sentence may count further.
+                # Only filler behind the last sentence can lie beyond the table.
                 x = x + table(positions.clamp(max=self.config.max_positions - 1))
             case "rotary":
                 pass  # queries and keys are turned instead
         return self.dropout(x)
 
     def _table(self, longest: int) -> Float[Tensor, "longest d_model"] | None:
-        """The sinusoids of the first positions, and of some more.
+        """Return a table of sinusoids of at least `longest` positions, or None if positions are of another kind.
 
-        What was recorded to be launched again reads the table that it was recorded with, so none is ever let go; each
-        is at least twice as long as the one before.
+        A recorded graph goes on reading the table that it was recorded with, so none is ever freed; each is at least
+        twice as long as the one before.
         """
         if self.config.positions != "sinusoidal":
             return None
@@ -215,19 +215,19 @@ class Transformer(nn.Module):
         return known
 
     def turn(self, positions: Int[Tensor, " tokens"]) -> Float[Tensor, "2 tokens half"] | None:
-        """The rotations of queries and keys in self-attention, if positions are rotary."""
+        """Return the rotations of queries and keys in self-attention, if positions are rotary."""
         return rotations(positions, self.config.head_widths()[0]) if self.config.positions == "rotary" else None
 
     def project(self, states: Float[Tensor, "target d_model"]) -> Float[Tensor, "target vocabulary"]:
-        """The pre-softmax linear transformation (section 3.4)."""
+        """Return the logits: the pre-softmax linear transformation (section 3.4)."""
         return functional.linear(states, self.output_weight, self.output_bias)
 
     @property
     def output_weight(self) -> Tensor:
-        """The matrix of that transformation."""
+        """The matrix that `project` multiplies by."""
         return self.output.weight if self.config.tie == "none" else self.embedding.weight
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device that holds the model."""
         return self.embedding.weight.device

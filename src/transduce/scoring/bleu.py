@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
 DEFAULT_TOKENIZER = "13a"
-# As sacreBLEU chooses where it knows the language.
+# What sacreBLEU chooses for these languages.
 TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
@@ -28,15 +28,15 @@ def corpus_bleu(
     lowercase: bool = False,
 ) -> Bleu:
     """Score translations of a whole set against one or more references each."""
-    # sacreBLEU would score as many as there are of both.
+    # sacreBLEU would score only as many sentences as both have.
     for some in references or ([],):
         if len(translations) != len(some):
             raise DataError(
                 f"there are {len(translations):,} translations and {len(some):,} references; "
-                "BLEU wants one reference for each translation"
+                "BLEU needs one reference for each translation"
             )
     if not translations:
-        raise DataError("there are no translations to score; BLEU wants one or more")
+        raise DataError("there are no translations to score; BLEU needs one or more")
     metric = make_bleu(tokenize, lowercase=lowercase)
     score = metric.corpus_score(list(translations), [list(some) for some in references]).score
     return Bleu(score, str(metric.get_signature()))
@@ -55,12 +55,12 @@ def make_bleu(tokenize: str, *, lowercase: bool, effective_order: bool = False) 
         return BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=effective_order, force=True)
     except OSError as error:
         raise TransduceError(
-            f"the tokenizer {tokenize} reads a subword model that sacreBLEU downloads once, and that failed ({error}); "
-            f"connect to the network, or choose a tokenizer that is built in: 13a, intl, zh, char"
+            f"the tokenizer {tokenize} needs a subword model that sacreBLEU could not download ({error}); "
+            f"connect to the network, or choose a built-in tokenizer: 13a, intl, zh, char"
         ) from error
     except (RuntimeError, ImportError) as error:
         package = PACKAGES.get(tokenize, "sentencepiece")
         raise TransduceError(
             f"the tokenizer {tokenize} needs a package that is not installed; pip install '{package}', "
-            f"or choose a tokenizer that is built in: 13a, intl, zh, char"
+            f"or choose a built-in tokenizer: 13a, intl, zh, char"
         ) from error

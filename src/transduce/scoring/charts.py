@@ -1,4 +1,4 @@
-"""The drawings of a score report as SVG: how scores are spread, and how they change with length."""
+"""Charts of a score report as SVG: the distribution of scores, and how they change with length."""
 
 from collections.abc import Sequence
 from html import escape
@@ -7,17 +7,17 @@ import numpy as np
 
 from transduce.scoring.metrics import Measured
 
-# In the units of the drawings, which a browser scales to the width of the page.
+# In the units of the charts, which a browser scales to the width of the page.
 WIDTH, HEIGHT = 460, 230
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 28, 40
 COLOURS = 6
 BINS = 20
 LENGTHS = (5, 10, 15, 20, 30, 40, 60)
-FEWEST = 5  # sentences that a bar stands for
+FEWEST = 5  # sentences that a bar needs
 
 
 def draw_spread(names: Sequence[str], found: Sequence[Measured]) -> str:
-    """A histogram of sentences by their score, one outline for each system."""
+    """Draw a histogram of the sentences' scores, one outline for each system."""
     top = 1.0 if found[0].name == "comet" else 100.0
     edges = np.linspace(0, top, BINS + 1)
     counts = [np.histogram(np.clip(some.sentences, 0, top), edges)[0] for some in found if some.sentences is not None]
@@ -42,7 +42,7 @@ def draw_spread(names: Sequence[str], found: Sequence[Measured]) -> str:
 
 
 def draw_lengths(names: Sequence[str], found: Sequence[Measured], lengths: np.ndarray, side: str) -> str:
-    """Bars of the score of all sentences of about the same length, one for each system."""
+    """Draw the score of all sentences of similar length, a bar for each system; empty if there are too few."""
     groups = [(low + 1, high, (lengths > low) & (lengths <= high)) for low, high in zip((0, *LENGTHS), LENGTHS)]
     groups.append((LENGTHS[-1] + 1, 0, lengths > LENGTHS[-1]))
     groups = [(low, high, chosen) for low, high, chosen in groups if chosen.sum() >= FEWEST]
@@ -86,7 +86,7 @@ def _y(value: float, ticks: Sequence[float]) -> float:
 
 
 def _ticks(highest: float, most: int = 5) -> list[float]:
-    """Round numbers from 0 to above the highest value."""
+    """Return round numbers from 0 up to the highest value or just above."""
     rough = max(highest, 1e-9) / most
     power = 10.0 ** np.floor(np.log10(rough))
     step = power * next(factor for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough)

@@ -1,4 +1,4 @@
-"""COMET, a learned metric, for those who have installed it: it brings its own large dependencies and models."""
+"""COMET, a learned metric; optional, as it brings large dependencies and models of its own."""
 
 import sys
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ def import_comet() -> Any:
         import comet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise TransduceError(
-            f"COMET cannot be imported ({error}); pip install 'transduce[comet]', best into an environment of its own, "
-            f"as it wants older packages. Its model ({DEFAULT_MODEL} has 2.3 GB) is downloaded once"
+            f"COMET cannot be imported ({error}); pip install 'transduce[comet]', best in an environment of its own, "
+            f"as it needs older packages. Its model ({DEFAULT_MODEL}, 2.3 GB) is downloaded once"
         ) from error
     return comet
 
 
 def measure_comet(texts: "Texts", model: str) -> list[Measured]:
-    """Score each system by a COMET model: the name of one on the Hugging Face hub, a checkpoint, or its folder."""
+    """Score each system with a COMET model: a name on the Hugging Face hub, a checkpoint or its folder."""
     comet = import_comet()
     assert texts.source is not None
     with redirect_stdout(sys.stderr):  # results alone go to stdout
@@ -53,8 +53,8 @@ def _load(comet: Any, model: str) -> Any:
             checkpoint = comet.download_model(model)
         except (KeyError, OSError) as error:
             raise TransduceError(
-                f"the COMET model {model} cannot be downloaded ({error}); look for its name on huggingface.co, "
-                f"log in there if it asks for consent, or name the path of its checkpoint"
+                f"the COMET model {model} cannot be downloaded ({error}); check its name on huggingface.co, "
+                f"log in there if it asks for consent, or give the path of its checkpoint"
             ) from error
     return comet.load_from_checkpoint(str(checkpoint))
 

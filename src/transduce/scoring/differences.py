@@ -19,25 +19,25 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Piece:
-    """Some words in a row: in both sentences, in both but elsewhere, or in this one alone."""
+    """Consecutive words of a sentence that are also in the other, there but elsewhere, or not there."""
 
     text: str
     kind: Kind
 
 
 def words_of(sentence: str) -> list[str]:
-    """The words and signs of a sentence."""
+    """Return the words and signs of a sentence."""
     return [token for token in _TOKEN.findall(sentence) if not token.isspace()]
 
 
 def closest(sentence: str, others: Sequence[str]) -> int:
-    """Which of some sentences shares most with this one."""
+    """Return the index of the sentence that shares most with this one."""
     words = words_of(sentence)
     return max(range(len(others)), key=lambda number: _matcher(words, words_of(others[number])).ratio())
 
 
 def compare_words(sentence: str, *others: str) -> list[Piece]:
-    """Cut a sentence into pieces by what of it stands in any of some others, in the same order or elsewhere."""
+    """Cut a sentence into pieces by whether any of the others has their words, in the same order or elsewhere."""
     words = words_of(sentence)
     kinds = [_find(words, words_of(other)) for other in others]
     best: list[Kind] = [next(kind for kind in _BEST_FIRST if kind in of_word) for of_word in zip(*kinds)]
@@ -63,7 +63,7 @@ def _matcher(words: list[str], others: list[str]) -> "SequenceMatcher[str]":
 
 
 def _join(sentence: str, kinds: Sequence[Kind]) -> Iterator[Piece]:
-    """Put words of one kind in a row together, with the space between them."""
+    """Join consecutive words of one kind, with the space between them."""
     text, kind, space = "", None, ""
     remaining = iter(kinds)
     for token in _TOKEN.findall(sentence):

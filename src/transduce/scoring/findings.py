@@ -1,4 +1,4 @@
-"""What is asked of `transduce score`, and what it finds."""
+"""The request to `transduce score`, and its results."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ EXAMPLES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRequest:
-    """What is scored, against what, how, and what is written besides."""
+    """What to score, against what and how, and which files to write."""
 
     systems: tuple[Path, ...]
     references: tuple[Path, ...]
@@ -35,7 +35,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True)
 class Score:
-    """One metric's score of one system, how far it might be by chance, and how it compares with the first system's."""
+    """One metric's score of one system, its confidence interval, and the comparison with the first system's score."""
 
     measured: Measured
     confidence: Confidence | None = None
@@ -53,13 +53,13 @@ class Score:
 
     @property
     def signature(self) -> str:
-        """Which score it is, so that others can repeat it."""
+        """What exactly was computed, so that others can repeat it."""
         return self.measured.signature
 
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """All that was found: for each system a list of scores, the same metrics in each."""
+    """All results: for each system a list of scores, with the same metrics in each."""
 
     request: ScoreRequest
     settings: MetricSettings
@@ -69,5 +69,5 @@ class ScoreReport:
 
     @property
     def reference_names(self) -> str:
-        """The files of references."""
+        """The names of the reference files."""
         return " + ".join(path.name if path != STANDARD_INPUT else name_of(path) for path in self.request.references)

@@ -1,7 +1,7 @@
-"""The metrics, all but exact match by sacreBLEU: of a whole set, of each sentence, and of any choice of sentences.
+"""The metrics (sacreBLEU's, exact match, brackets) for a whole set, for each sentence and for any choice of sentences.
 
-Each metric counts something in every sentence (matching n-grams, edits) and computes its score from the sums of these
-counts. They are counted once; the score of the set, of its sentences and of its resamples all come from them.
+Each metric counts something in every sentence (matching n-grams, edits) and computes its score from sums of these
+counts. Counting is done once; the scores of the set, of its sentences and of its resamples all come from the counts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,17 +42,17 @@ TITLES = {
     "no_crossing": "no crossing",
 }
 LOWER_IS_BETTER = frozenset({"ter", "crossing"})
-# What a sentence costs, about, in the time of one of BLEU's.
+# Approximate cost of a sentence, relative to BLEU's.
 WORK = {"bleu": 1, "chrf": 3, "chrf++": 3, "ter": 25, "exact": 0, "paper": 2, "parseval": 3}
 SENTENCES = 128  # counted at a time
-WORKER = 10_000  # work that makes one more process worth its start: a few seconds
+WORKER = 10_000  # work that justifies one more process: a few seconds
 
 References = Sequence[Sequence[str | None]]
 
 
 @dataclass(frozen=True)
 class MetricSettings:
-    """What changes the metrics: sacreBLEU's tokenizer, lower case, and the language of the paper's tokens."""
+    """Settings of the metrics: sacreBLEU's tokenizer, lower case, and the language of the paper's tokens."""
 
     tokenize: str = DEFAULT_TOKENIZER
     lowercase: bool = False
@@ -65,23 +65,23 @@ class Measured:
 
     name: str
     signature: str
-    counts: np.ndarray  # sentences × what the metric adds up
-    compute: Callable[[list[float]], float]  # from sums of these to a score
-    sentences: np.ndarray | None = None  # the score of each sentence, where one sentence has one
+    counts: np.ndarray  # sentences × the numbers that the metric adds up
+    compute: Callable[[list[float]], float]  # from their sums to a score
+    sentences: np.ndarray | None = None  # the score of each sentence, if single sentences have one
 
     @property
     def title(self) -> str:
-        """The metric's name for people."""
+        """The name to show for the metric."""
         return TITLES[self.name]
 
     @property
     def decimals(self) -> int:
-        """How many are printed: COMET goes from 0 to 1, the others to 100."""
+        """How many decimals to print: COMET goes from 0 to 1, the others to 100."""
         return 4 if self.name == "comet" else 2
 
     @property
     def sign(self) -> int:
-        """1 where higher is better, −1 where lower is."""
+        """1 if higher is better, −1 if lower is."""
         return -1 if self.name in LOWER_IS_BETTER else 1
 
     @property
@@ -90,19 +90,19 @@ class Measured:
         return self.score_of(self.counts)
 
     def score_of(self, counts: np.ndarray) -> float:
-        """The score of some sentences, given their counts."""
+        """Return the score of some sentences, given their counts."""
         return self.compute(counts.sum(axis=0).tolist())
 
 
 def check_metrics(names: Sequence[str], settings: MetricSettings) -> None:
-    """Refuse metrics that are not known or cannot be made, before any text is read."""
+    """Refuse metrics that are unknown or cannot be set up, before any text is read."""
     for name in names:
         if name not in METRICS + OF_TREES:
             remedy = suggest(name, METRICS + OF_TREES) or f"; choose among {', '.join(METRICS + OF_TREES)}"
             raise UsageError(f"unknown metric {name}{remedy}")
         if name == "paper" and settings.language is None:
             raise UsageError(
-                "the paper's BLEU is tokenised by language; name that of the references with --language de"
+                "the paper's BLEU is tokenised by language; give that of the references, such as --language de"
             )
     for name in names:
         _make(name, settings)
@@ -120,20 +120,20 @@ def explain(name: str, settings: MetricSettings) -> str:
         case "chrf" | "chrf++":
             return "F-score of character n-grams" + (" and words" if name == "chrf++" else "")
         case "ter":
-            return "edits for each 100 words of the reference; lower is better"
+            return "edits per 100 words of the reference; lower is better"
         case "exact":
-            return "translations that equal a reference, in percent"
+            return "translations that equal a reference, in %"
         case "f1":
             return "brackets with their labels, by EVALB's rules: to compare with Table 4 of the paper"
         case "precision" | "recall":
             whose = "found" if name == "precision" else "of the reference"
-            return f"brackets {whose} that are right, in percent"
+            return f"brackets {whose} that are right, in %"
         case "complete":
-            return "sentences with all brackets right, in percent"
+            return "sentences with all brackets right, in %"
         case "crossing":
             return "brackets of a sentence that cross the reference's; lower is better"
         case "no_crossing":
-            return "sentences without such brackets, in percent"
+            return "sentences without such brackets, in %"
         case _:
             return "a learned metric that reads the source as well"
 
@@ -141,7 +141,7 @@ def explain(name: str, settings: MetricSettings) -> str:
 def measure(
     texts: "Texts", names: Sequence[str], settings: MetricSettings, workers: int | None = None
 ) -> list[list[Measured]]:
-    """Measure each system by each metric, on as many processes as help; for each system a list of findings."""
+    """Measure each system by each metric, on as many processes as help; return a list of results for each system."""
     counts: dict[tuple[int, str], list[list[float]]] = {}
     parts = list(_cut(texts, names))
     total = sum(WORK[part.name] * len(part.hypotheses) for part in parts)
@@ -166,7 +166,7 @@ def measure(
 
 
 def mean_of(name: str, signature: str, values: Sequence[float] | np.ndarray, scale: float = 1.0) -> Measured:
-    """What a metric found whose score is the mean of its sentences' scores."""
+    """Return the result of a metric whose score is the mean of its sentences' scores."""
     counts = np.stack([np.asarray(values, float), np.ones(len(values))], axis=1)
     return Measured(name, signature, counts, _Mean(scale), counts[:, 0] * scale)
 
@@ -190,7 +190,7 @@ class _Part:
 
 
 def _cut(texts: "Texts", names: Sequence[str]) -> Iterator[_Part]:
-    # The slowest first, so that workers end together.
+    # The slowest first, so that workers finish together.
     for name in sorted(names, key=lambda name: -WORK[name]):
         for number, system in enumerate(texts.systems):
             for first in range(0, texts.sentences, SENTENCES):
@@ -200,7 +200,7 @@ def _cut(texts: "Texts", names: Sequence[str]) -> Iterator[_Part]:
 
 @dataclass
 class _Counter:
-    """Counts what a metric counts; every worker process has one."""
+    """Counts for all metrics; every worker process has one."""
 
     settings: MetricSettings
     made: dict[str, "_Sacre | _Exact | Parseval"] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class _Counter:
 
 
 class _Sacre:
-    """A metric of sacreBLEU, opened where its counts are: there is no other way to them than its private methods."""
+    """A metric of sacreBLEU, used through private methods, as there is no other way to its counts."""
 
     def __init__(self, metric: "Metric", single: "Metric | None"):
         self.metric = metric
@@ -234,7 +234,7 @@ class _Sacre:
 
 
 class _Exact:
-    """Whether a translation equals one of its references, space around it aside."""
+    """Whether a translation equals one of its references, ignoring space around it."""
 
     single = True
 
@@ -267,7 +267,7 @@ def _make(name: str, settings: MetricSettings) -> _Sacre | _Exact | Parseval:
     lowercase = settings.lowercase
     match name:
         case "bleu":
-            # Of a short sentence all n-grams there are, as sacreBLEU advises.
+            # A short sentence is scored on the n-grams that it has, as sacreBLEU advises.
             single = make_bleu(settings.tokenize, lowercase=lowercase, effective_order=True)
             return _Sacre(make_bleu(settings.tokenize, lowercase=lowercase), single)
         case "chrf" | "chrf++":
@@ -278,7 +278,7 @@ def _make(name: str, settings: MetricSettings) -> _Sacre | _Exact | Parseval:
             return _Sacre(ter, ter)
         case "paper":
             assert settings.language
-            # Without smoothing a sentence without a match of four words has no score.
+            # Without smoothing, a sentence without a matching 4-gram has no score.
             return _Sacre(make_paper_bleu(settings.language, lowercase=lowercase), None)
         case _:
             return _Exact(lowercase)

@@ -1,8 +1,8 @@
 """The paper's own BLEU (Table 2): Moses tokens, German compounds split at hyphens, no smoothing.
 
 The steps are those of tensor2tensor's get_ende_bleu.sh: replace-unicode-punctuation.perl, tokenizer.perl, a
-substitution that makes three words of a hyphenated compound, multi-bleu.perl. There only the translations had their
-punctuation replaced, since the references came ready; here both sides have.
+substitution that makes three words of a hyphenated compound, multi-bleu.perl. There, punctuation was replaced only in
+the translations, since the references came ready; here, it is replaced in both.
 """
 
 import re
@@ -14,7 +14,7 @@ from transduce.errors import UsageError, suggest
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
-# Those whose abbreviations Moses knows; in any other it would take them for the ends of sentences.
+# Those whose abbreviations Moses knows; in others it would take abbreviations for ends of sentences.
 LANGUAGES = frozenset(
     """as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk sl sv ta tdt te yue
     zh""".split()
@@ -43,13 +43,13 @@ class MosesTokens:
         return split_compounds(tokens) if self.language in SPLIT_COMPOUNDS else tokens
 
     def signature(self) -> str:
-        """The name of these tokens in a signature."""
+        """Return the name of these tokens in a signature."""
         compounds = "-compounds" if self.language in SPLIT_COMPOUNDS else ""
         return f"moses-{self.language}{compounds}-{version('sacremoses')}"
 
 
 def split_compounds(tokens: str) -> str:
-    """Make three words of a hyphenated one; of several hyphens around single letters, every other one."""
+    """Make three words of a hyphenated one; between single letters (a-b-c), split at every other hyphen only."""
     return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", tokens)
 
 

@@ -1,8 +1,8 @@
 """Labelled brackets: precision, recall, F1, complete match and crossing, by EVALB's rules with its COLLINS.prm.
 
-ADVP and PRT are one label. The root, words tagged as punctuation and what stands over nothing else are not counted. A
-bracket that stands twice counts twice. Unlike EVALB, the reference's tags say which words are punctuation, for both
-trees: a parser need not tag; and trees over other words are an error, which EVALB passes over.
+ADVP and PRT are one label. The root, words tagged as punctuation and brackets over nothing else are not counted. A
+bracket that occurs twice counts twice. Two rules differ from EVALB's: the reference's tags say which words are
+punctuation in both trees, as a parser need not tag; and trees over different words, which EVALB skips, are an error.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ Bracket = tuple[str, int, int]
 
 
 def count_brackets(found: Tree, gold: Tree) -> list[float]:
-    """What is counted in one sentence, given two trees over the same words."""
+    """Return the counts of one sentence, given two trees over the same words."""
     before = np.cumsum([0, *(leaf.label not in PUNCTUATION for leaf in gold.leaves())]).tolist()
     if not before[-1]:
         return [0.0] * 7  # nothing but punctuation: the sentence is left out
@@ -34,7 +34,7 @@ def count_brackets(found: Tree, gold: Tree) -> list[float]:
 
 
 def _brackets(tree: Tree, before: Sequence[int]) -> list[Bracket]:
-    """The brackets that count; `before` says how many words that count stand before each."""
+    """Return the brackets that count; `before` says how many words that count precede each word."""
     return [
         (EQUAL.get(label, label), before[first], before[end])
         for label, first, end in tree.spans()
@@ -43,7 +43,7 @@ def _brackets(tree: Tree, before: Sequence[int]) -> list[Bracket]:
 
 
 def _count_crossing(ours: Sequence[Bracket], theirs: Sequence[Bracket]) -> int:
-    """How many of our brackets cross one or more of theirs."""
+    """Return how many of our brackets cross one or more of theirs."""
     if not ours or not theirs:
         return 0
     first, end = (np.array([bracket[place] for bracket in ours])[:, None] for place in (1, 2))
@@ -59,7 +59,7 @@ class Parseval:
     names = ("f1", "precision", "recall", "complete", "crossing", "no_crossing")
 
     def count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str | None]]) -> list[list[float]]:
-        """The counts of each sentence."""
+        """Return the counts of each sentence."""
         return [
             count_brackets(parse_tree(found), parse_tree(gold))
             for found, gold in zip(hypotheses, references[0])
@@ -67,7 +67,7 @@ class Parseval:
         ]
 
     def compute(self, name: str, sums: Sequence[float]) -> float:
-        """A score from sums of counts: per cent, but for crossing brackets, which are so many a sentence."""
+        """Return a score from sums of counts: in %, except crossing brackets, which are a number per sentence."""
         match name:
             case "precision":
                 return _per_cent(sums[MATCHED], sums[FOUND])
@@ -83,7 +83,7 @@ class Parseval:
                 return sums[CROSSING] / max(1.0, sums[SENTENCES])
 
     def signature(self) -> str:
-        """Which rules were used."""
+        """Return which rules were used."""
         return f"rules:evalb-collins|punctuation:by-reference|version:transduce-{__version__}"
 
 

@@ -1,4 +1,4 @@
-"""The perplexity of the references under a model: how much of a surprise they are to it, a subword token at a time."""
+"""The perplexity of the references under a model, per subword token."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from transduce.errors import DataError
 
 @dataclass(frozen=True)
 class Likelihood:
-    """What a model gives the references: each one's log-probability in nats, and its tokens with the last."""
+    """The references under a model: the log-probability of each in nats, and its number of tokens, the end included."""
 
     log_probabilities: Sequence[float]
     tokens: Sequence[int]
@@ -24,12 +24,12 @@ class Likelihood:
 
     @property
     def nats(self) -> float:
-        """The mean over all tokens of minus the log-probability."""
+        """The mean negative log-probability of a token."""
         return -math.fsum(self.log_probabilities) / max(1, sum(self.tokens))
 
     @property
     def perplexity(self) -> float:
-        """The exponential of that mean, as in Table 3 of the paper; infinite where it is too large for a number."""
+        """The exponential of that mean, as in Table 3 of the paper; infinite if it is too large for a float."""
         return math.exp(self.nats) if self.nats < 700 else math.inf
 
 
@@ -37,7 +37,7 @@ Measure = Callable[[Sequence[str], Sequence[str]], Likelihood]
 
 
 def measure_with(path: Path) -> Measure:
-    """What measures references by a run's model, a checkpoint or a model; it is loaded when it is needed."""
+    """Return a function that measures references under a run's model, a checkpoint or a model, loaded when called."""
 
     def measure(sources: Sequence[str], references: Sequence[str]) -> Likelihood:
         from transduce.decoding.translator import Translator

@@ -1,6 +1,6 @@
-"""Scores as one HTML page: what they are, how they are spread, and the best and worst sentences with their differences.
+"""Scores as one HTML page: the scores, their distribution, and the best and worst sentences with their differences.
 
-It needs nothing from elsewhere and is whole without scripts; a few lines of one let a reader search and sort.
+It loads nothing from elsewhere and is complete without scripts; a short one lets a reader search and sort.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from transduce.scoring.findings import Score, ScoreReport
 from transduce.scoring.metrics import Measured, explain
 from transduce.scoring.show import describe_test_set, format_p
 
-# The first of these that was measured orders the sentences; those of single sentences mean most.
+# The first of these that was measured orders the sentences: those that say most about one sentence come first.
 ORDERS = ("f1", "comet", "chrf", "chrf++", "bleu", "ter", "exact")
 SIGNIFICANT = 0.05
 
@@ -108,7 +108,7 @@ def write_report(report: ScoreReport, path: Path) -> None:
 
 
 def make_page(report: ScoreReport) -> str:
-    """Return the page."""
+    """Return the page as HTML."""
     names = [system.name for system in report.texts.systems]
     title = "Scores of " + (names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1])
     colours = "".join(f".system-{number} {{ --colour: var(--{number}); }}\n" for number in range(COLOURS))
@@ -142,14 +142,14 @@ def _scores(report: ScoreReport, names: Sequence[str]) -> str:
         cells = "".join(f"<td>{_cell(some)}</td>" for some in scores)
         rows.append(f"<tr><th><b>{escape(first.measured.title)}</b><small>{what}</small></th>{cells}</tr>")
     if report.likelihood:
-        what = f"of the references under the model, a subword token: {report.likelihood.nats:.3f} nats"
+        what = f"of the references under the model, per subword token: {report.likelihood.nats:.3f} nats"
         value = f'<td colspan="{len(names)}"><span class="value">{report.likelihood.perplexity:,.2f}</span></td>'
         rows.append(f"<tr><th><b>perplexity</b><small>{what}</small></th>{value}</tr>")
     note = ""
     if report.request.samples:
         note = f"± is the 95 % interval over {report.request.samples:,} resamples of the sentences."
         if len(names) > 1:
-            note += f" Differences are from {names[0]}; p is that of a two-sided paired bootstrap test."
+            note += f" Differences are from {names[0]}; p is from a two-sided paired bootstrap test."
     return f'<div class="wide"><table>{"".join(rows)}</table></div>\n<p><small>{escape(note)}</small></p>'
 
 
@@ -171,7 +171,7 @@ def _cell(score: Score) -> str:
 
 
 def _ordering(report: ScoreReport) -> int | None:
-    """The place of the metric that orders the sentences."""
+    """Return the index of the metric that orders the sentences, if there is one."""
     names = [some.name for some in report.scores[0]]
     return next((names.index(name) for name in ORDERS if name in names), None)
 
@@ -206,7 +206,7 @@ def _sentences(report: ScoreReport, names: Sequence[str]) -> str:
         f"<nav>{links}</nav>",
         "<p>In a translation, <mark>words that the reference does not have</mark>; in the reference, "
         '<mark class="missing">words that no translation has</mark>; '
-        '<mark class="moved">words that stand elsewhere</mark> in the other.</p>',
+        '<mark class="moved">words that are elsewhere</mark> in the other.</p>',
         '<div class="tools"><input id="find" type="search" placeholder="Find in these sentences" aria-label="Find">'
         '<select id="order" aria-label="Order"><option value="rank">in order of score</option>'
         '<option value="line">in order of the file</option><option value="words">shortest first</option></select>'
@@ -222,7 +222,7 @@ def _sentences(report: ScoreReport, names: Sequence[str]) -> str:
 def _lists(
     found: Sequence[Measured], names: Sequence[str], lengths: np.ndarray, most: int
 ) -> Iterator[tuple[str, str, list[int]]]:
-    """Yield a title, a note and the lines of each list of sentences; of equal scores the longest come first."""
+    """Yield a title, a note and the lines of each list of sentences; among equal scores the longest come first."""
     quality = [some.sign * some.sentences for some in found if some.sentences is not None]
     of_first = f" of {names[0]}" if len(names) > 1 else ""
     yield f"Worst{of_first}", f"by {found[0].title}", np.lexsort((-lengths, quality[0]))[:most].tolist()
@@ -260,7 +260,7 @@ def _article(report: ScoreReport, line: int, rank: int) -> str:
     if report.likelihood:
         tokens = max(1, int(report.likelihood.tokens[line]))
         nats = -float(report.likelihood.log_probabilities[line]) / tokens
-        head += f"<span>reference {nats:.2f} nats a subword</span>"
+        head += f"<span>reference {nats:.2f} nats per subword</span>"
     place = f'data-rank="{rank}" data-line="{line + 1}" data-words="{len(words_of(compared))}"'
     return f"<article {place}><header>{head}</header><dl>{''.join(rows)}</dl></article>\n"
 
@@ -271,7 +271,7 @@ def _row(label: str, text: str, system: int | None = None) -> str:
 
 
 def _mark(pieces: Sequence[Piece], kind: str) -> str:
-    """Mark what the other sentence has elsewhere, and what it does not have."""
+    """Mark the words that the other sentence has elsewhere, and those that it lacks."""
     classes = {"moved": ' class="moved"', "other": f' class="{kind}"' if kind else ""}
     return "".join(
         escape(piece.text) if piece.kind == "same" else f"<mark{classes[piece.kind]}>{escape(piece.text)}</mark>"
@@ -280,7 +280,7 @@ def _mark(pieces: Sequence[Piece], kind: str) -> str:
 
 
 def _single_scores(scores: Sequence[Score], line: int) -> str:
-    """The scores of one sentence."""
+    """Return the scores of one sentence as text."""
     found = [some.measured for some in scores if some.measured.sentences is not None and some.name != "exact"]
     return " · ".join(f"{some.title} {_of_line(some, line)}" for some in found)
 

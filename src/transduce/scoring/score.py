@@ -1,4 +1,4 @@
-"""What `transduce score` does: reads the texts, measures, resamples, prints, and writes what was asked for."""
+"""The verb `score`: reads the texts, measures, resamples, prints the scores and writes the files asked for."""
 
 import json
 import sys
@@ -64,7 +64,7 @@ def publish(report: ScoreReport) -> None:
 
 
 def resolve(request: ScoreRequest) -> tuple[MetricSettings, tuple[str, ...]]:
-    """Find the language, the tokenizer and the metrics where they are not given."""
+    """Return the settings and metrics, with the language, tokenizer and metrics chosen if they are not given."""
     language = request.language
     if language is None and (found := find_language(request.references[0])) in LANGUAGES | TOKENIZER_OF.keys():
         language = found
@@ -76,44 +76,44 @@ def resolve(request: ScoreRequest) -> tuple[MetricSettings, tuple[str, ...]]:
 
 
 def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
-    """Refuse what cannot be done, before any work is."""
+    """Refuse requests that cannot be met, before any work is done."""
     if request.samples < 0 or request.seed < 0 or request.examples < 0:
-        raise UsageError("--samples, --seed and --examples are whole numbers from 0")
+        raise UsageError("--samples, --seed and --examples must be whole numbers, 0 or more")
     if request.workers is not None and request.workers < 1:
         raise UsageError(f"--workers {request.workers} is not positive")
     if "parseval" in request.metrics and (len(request.metrics) > 1 or request.source or request.comet or needs_source):
         raise UsageError(
-            "parseval scores trees, and they have no other score; leave --source, --model and other metrics out"
+            "parseval scores trees, which have no other score; leave out --source, --model and other metrics"
         )
     if "parseval" in request.metrics and (request.lowercase or request.tokenize or request.language):
-        raise UsageError("parseval compares brackets, not words; leave --lowercase, --tokenize and --language out")
+        raise UsageError("parseval compares brackets, not words; leave out --lowercase, --tokenize and --language")
     if request.leave_out and "parseval" not in request.metrics:
         raise UsageError("--leave-out is for trees; give --metrics parseval")
     for flag, wanted in (("--comet", bool(request.comet)), ("--model", needs_source)):
         if wanted and request.source is None:
             raise UsageError(f"{flag} reads the source sentences as well; give --source FILE")
     if request.json and request.sentences == STANDARD_INPUT:
-        raise UsageError("--json and --sentences - both want standard output; give --sentences a file")
+        raise UsageError("--json and --sentences - both write to standard output; give --sentences a file")
     read = [path for path in (*request.systems, *request.references, request.source) if path]
     for flag, path in (("--sentences", request.sentences), ("--report", request.report)):
         if path is None or (flag == "--sentences" and path == STANDARD_INPUT):
             continue
         if path == STANDARD_INPUT:
-            raise UsageError("--report - has no name; give the page a file, such as report.html")
+            raise UsageError("--report cannot write to standard output; name a file, such as report.html")
         if any(same_file(path, other) for other in read):
-            raise UsageError(f"{flag} {path} would overwrite a file that is to be read; choose another name")
+            raise UsageError(f"{flag} {path} would overwrite an input file; choose another name")
         if path.is_dir():
             raise UsageError(f"{flag} {path} is a folder; name a file in it")
         if flag == "--report" and not may_be_page(path):
-            raise DataError(f"{path}: is there already, and is no page; choose another name for {flag}")
+            raise DataError(f"{path}: already exists and is not a page; choose another name for {flag}")
         if path.exists() and not path.is_file():
-            raise DataError(f"{path}: is there already, and is no file; choose another name for {flag}")
+            raise DataError(f"{path}: already exists and is not a regular file; choose another name for {flag}")
         if not path.parent.is_dir():
-            raise DataError(f"{path}: its folder is not there; make it, or choose another name for {flag}")
+            raise DataError(f"{path}: its folder does not exist; create it, or choose another name for {flag}")
 
 
 def judge(measured: list[list[Measured]], samples: int, seed: int) -> list[list[Score]]:
-    """Resample all findings alike, and compare each system with the first."""
+    """Resample all results with the same draws, and compare each system with the first."""
     if not samples:
         return [[Score(found) for found in of_system] for of_system in measured]
     all_scores = iter(resample([found for of_system in measured for found in of_system], samples, seed))
@@ -129,7 +129,7 @@ def judge(measured: list[list[Measured]], samples: int, seed: int) -> list[list[
 
 
 def _left_out(request: ScoreRequest, settings: MetricSettings, metrics: tuple[str, ...]) -> str | None:
-    """Say why the paper's BLEU is not among metrics that nobody chose."""
+    """Say why the paper's BLEU is left out of the default metrics, if it is."""
     if request.metrics or "paper" in metrics:
         return None
     why = (

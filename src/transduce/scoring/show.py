@@ -1,4 +1,4 @@
-"""Shows scores: a table in a terminal, aligned text in a pipe, JSON; and all sentences as JSON lines."""
+"""Show scores as a table in a terminal, aligned text in a pipe or JSON, and all sentences as JSON lines."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from transduce.scoring.texts import STANDARD_INPUT
 
 
 def show_scores(report: ScoreReport, stream: TextIO) -> None:
-    """Print the scores, then what each of them is."""
+    """Print the scores, then what each of them means."""
     rows = list(_rows(report))
     print(f"{', '.join(system.name for system in report.texts.systems)}: {describe_test_set(report)}", file=stream)
     if stream.isatty():
@@ -43,18 +43,18 @@ def describe_test_set(report: ScoreReport) -> str:
 
 
 def describe_likelihood(likelihood: Likelihood) -> str:
-    """The perplexity, with what it is made of."""
+    """Return the perplexity, with the nats and subwords behind it."""
     nats, tokens = likelihood.nats, sum(likelihood.tokens)
-    return f"{likelihood.perplexity:,.2f} a subword ({nats:.3f} nats, {tokens:,} subwords)"
+    return f"{likelihood.perplexity:,.2f} per subword ({nats:.3f} nats, {tokens:,} subwords)"
 
 
 def format_p(p_value: float) -> str:
-    """A p-value to three decimals."""
+    """Return a p-value to three decimals."""
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def to_dict(report: ScoreReport) -> dict[str, Any]:
-    """All scores as JSON has them."""
+    """Return all scores as a dictionary for JSON."""
     found: dict[str, Any] = {
         "sentences": report.texts.sentences,
         "references": [str(path) for path in report.request.references],
@@ -117,7 +117,7 @@ def _sentences(report: ScoreReport) -> Iterator[dict[str, Any]]:
 
 
 def _rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
-    """The table: a header, then a row for each score of each system; columns that would be empty are left out."""
+    """Yield the table: a header, then a row for each score of each system; some columns only if they have values."""
     several, sampled = len(report.scores) > 1, report.request.samples > 0
     header = ("score", "system" if several else "", "value", "mean ± 95 %" if sampled else "")
     yield (*header, *(("difference", "95 % of it", "p") if several and sampled else ()))
@@ -146,7 +146,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The first column flush left, and that of the systems; numbers flush right."""
+    """Yield lines with the names of scores and systems flush left and numbers flush right."""
     padded: list[list[str]] = []
     for column in _columns(rows):
         width = max(map(len, column))
@@ -163,7 +163,7 @@ def _print_rich(rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     columns = _columns(rows)
     table = Table(box=None, pad_edge=False)
     console = Console(file=stream, markup=False, highlight=False)
-    # In a narrow terminal lines are longer than it is wide; rich would cut numbers short.
+    # Lines may be longer than a narrow terminal is wide; rich would cut numbers short.
     console.width = max(console.width, sum(max(map(len, column)) + 2 for column in columns))
     for column in columns:
         style = "bold" if column[0] == "value" else ""

@@ -1,8 +1,8 @@
-"""How far chance goes: bootstrap resampling of the sentences (Koehn 2004), of one system and of pairs.
+"""How much may be chance: bootstrap resampling of the sentences (Koehn 2004), for one system and for pairs.
 
-The resamples, means and intervals are those of sacreBLEU for the same seed. Its p-value is not: it takes the absolute
-value of a difference before it centres it, so that systems differ by chance more often than it says, and a system
-compared with itself gets the smallest p-value there is.
+Resamples, means and intervals are those of sacreBLEU for the same seed. The p-value is ours: sacreBLEU takes the
+absolute value of a difference before centring it, so that systems differ by chance more often than it says, and a
+system compared with itself gets the smallest p-value there is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,9 @@ class Confidence:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a system's score differs from the first one's: by how much, within what 95 % interval, and by what chance.
+    """How a system's score differs from the first one's: the difference, its 95 % interval and its p-value.
 
-    The p-value is two-sided: how often resampling alone moves the difference as far as it is from zero.
+    The p-value is two-sided: how often resampling alone moves the difference at least as far as it is from zero.
     """
 
     difference: float
@@ -39,7 +39,7 @@ class Comparison:
 
 
 def resample(measured: Sequence[Measured], samples: int, seed: int) -> list[np.ndarray]:
-    """Draw as many sentences as there are, with replacement, `samples` times; the scores of each on the same draws."""
+    """Draw as many sentences as there are, with replacement, `samples` times; score each of `measured` on these."""
     scores: list[list[float]] = [[] for _ in measured]
     for drawn in _draw(len(measured[0].counts), samples, seed):
         for found, some in zip(measured, scores):
@@ -48,7 +48,7 @@ def resample(measured: Sequence[Measured], samples: int, seed: int) -> list[np.n
 
 
 def confide(scores: np.ndarray) -> Confidence:
-    """The mean of resampled scores and the half-width of their middle 95 %."""
+    """Return the mean of resampled scores and the half-width of their middle 95 %."""
     low, high = _middle(scores)
     return Confidence(float(scores.mean()), (high - low) / 2)
 
@@ -57,7 +57,7 @@ def compare(first: float, second: float, first_scores: np.ndarray, second_scores
     """Compare a second system with the first, given their scores and the scores of the same resamples of both."""
     differences = second_scores - first_scores
     by_chance = np.abs(differences - differences.mean())
-    # One more of each: what was observed is one of the possible outcomes, and no p-value is 0.
+    # One is added to both counts: what was observed is one of the outcomes, and no p-value is 0.
     p_value = (1 + int((by_chance >= abs(second - first)).sum())) / (1 + len(differences))
     return Comparison(second - first, *_middle(differences), p_value)
 
@@ -72,7 +72,7 @@ def _draw(sentences: int, samples: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def _middle(values: np.ndarray) -> tuple[float, float]:
-    """The ends of the middle 95 %, as sacreBLEU takes them."""
+    """Return the ends of the middle 95 %, as sacreBLEU defines them."""
     ordered = np.sort(values)
     outside = len(ordered) // 40
     return float(ordered[outside]), float(ordered[-1 - outside])

@@ -1,4 +1,4 @@
-"""Reads what is scored: translations, references and sources, line by line, plain or compressed, or standard input."""
+"""Read the texts to score: translations, references and sources, from plain or compressed files or standard input."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from transduce.text.trees import Tree, TreeError, check_trees, cut_trees, parse_
 
 STANDARD_INPUT = Path("-")
 SHOWN_PROBLEMS = 5
-TOKENISED = 0.25  # of the lines end in a full stop with a space before it
+TOKENISED = 0.25  # share of lines that end in ' .' above which a text counts as tokenised
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,25 @@ class Texts:
     """The texts of one test set; line n of each belongs to line n of all others."""
 
     systems: list[System]
-    references: list[list[str | None]]  # none where a set of several references has no more for this sentence
+    references: list[list[str | None]]  # None: this set has no reference for this sentence, but another has
     source: list[str] | None
 
     @property
     def sentences(self) -> int:
-        """How many there are."""
+        """The number of sentences."""
         return len(self.systems[0].lines)
 
     def references_of(self, line: int) -> list[str]:
-        """The references of one sentence."""
+        """Return the references of one sentence."""
         return [some for reference in self.references if (some := reference[line]) is not None]
 
     def first_references(self) -> list[str]:
-        """One reference for each sentence: the first it has."""
+        """Return the first reference of each sentence."""
         return [self.references_of(line)[0] for line in range(self.sentences)]
 
 
 def read_texts(systems: Sequence[Path], references: Sequence[Path], source: Path | None) -> Texts:
-    """Read all files; files that do not belong together are an error that names them."""
+    """Read all files; refuse files that do not belong together with an error that names them."""
     paths = [*systems, *references, *([source] if source else [])]
     _refuse_repetitions(systems, references)
     if paths.count(STANDARD_INPUT) > 1:
@@ -65,12 +65,12 @@ def read_texts(systems: Sequence[Path], references: Sequence[Path], source: Path
 
 
 def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Sequence[Path] = ()) -> Texts:
-    """Read files of trees, one a line or spread over lines; trees over other words than the reference's are refused.
+    """Read files of trees, one per line or spread over lines; refuse trees over other words than the reference's.
 
-    Sentences that stand in the trees `left_out` are left out.
+    Sentences that also occur in the files `left_out` are left out.
     """
     if len(references) > 1:
-        raise UsageError("a sentence has one tree to be scored against; give one --reference")
+        raise UsageError("trees are scored against one reference; give one --reference")
     paths = [*systems, *references]
     _refuse_repetitions(systems, references)
     if paths.count(STANDARD_INPUT) > 1:
@@ -91,8 +91,8 @@ def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Se
     seen = {tuple(tree.words()) for path in left_out for _, tree in read_treebank(path)}
     kept = [place for place, (_, tree) in enumerate(gold) if tuple(tree.words()) not in seen]
     if not kept:
-        raise DataError(f"{name_of(references[0])}: all {len(gold):,} sentences stand in the trees that are left out")
-    # Words without a tag are shown with the reference's, so that what differs are brackets.
+        raise DataError(f"{name_of(references[0])}: all {len(gold):,} sentences are in the trees to leave out")
+    # Words without a tag get the reference's, so that only brackets differ.
     lines = {path: [str(trees[n][1].with_tags(gold[n][1])) for n in kept] for path, trees in found.items()}
     names = _names(systems)
     return Texts(
@@ -103,16 +103,16 @@ def read_trees(systems: Sequence[Path], references: Sequence[Path], left_out: Se
 
 
 def read_treebank(path: Path) -> list[tuple[int, Tree]]:
-    """The trees of a file with their lines."""
+    """Return the trees of a file with their line numbers."""
     lines = (line for raw in _read_raw(path) for line in raw.split(b"\n")[:-1])
     return check_trees(cut_trees(lines), name_of(path))
 
 
 def _differing_words(ours: list[str], theirs: list[str], where: str) -> str:
     if len(ours) != len(theirs):
-        return f"has {len(ours)} words, and {where} has {len(theirs)}"
+        return f"has {len(ours)} words, but {where} has {len(theirs)}"
     place = next(place for place, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1])
-    return f"its word {place + 1} is {ours[place]}, and that of {where} is {theirs[place]}"
+    return f"its word {place + 1} is {ours[place]}, but that of {where} is {theirs[place]}"
 
 
 def read_lines(path: Path) -> list[str]:
@@ -125,7 +125,7 @@ def read_lines(path: Path) -> list[str]:
                 lines.append(line.decode().removesuffix("\r"))
             except UnicodeDecodeError as error:
                 lines.append("")
-                what = f"not UTF-8 (byte 0x{line[error.start]:02X} at place {error.start + 1})"
+                what = f"not UTF-8 (byte 0x{line[error.start]:02X} at position {error.start + 1})"
                 problems.append(Problem(name_of(path), len(lines), what))
     if problems:
         raise DataError(_list(problems, "convert the file to UTF-8"))
@@ -133,36 +133,36 @@ def read_lines(path: Path) -> list[str]:
 
 
 def name_of(path: Path) -> str:
-    """A path as people name it."""
+    """Return a path as messages name it."""
     return "standard input" if path == STANDARD_INPUT else str(path)
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether two names lead to one file."""
+    """Return whether two paths lead to the same file."""
     if STANDARD_INPUT in (one, other):
         return False
     return one == other or (one.exists() and other.exists() and one.samefile(other))
 
 
 def find_oddities(texts: Texts, *, trees: bool = False) -> Iterator[str]:
-    """Say what is not wrong, but is seldom meant."""
+    """Yield notes on what is not wrong, but seldom intended."""
     references = [line for reference in texts.references for line in reference if line is not None]
     for system in texts.systems:
         if empty := sum(not line.strip() for line in system.lines):
             yield f"{system.name}: lines without a translation: {empty:,} of {texts.sentences:,}"
         if any(system.lines == reference for reference in texts.references):
-            yield f"{system.name}: every line equals its reference; is this the file that was meant?"
+            yield f"{system.name}: every line equals its reference; is this the right file?"
         if all(map(_is_tree, system.lines)) and all(map(_is_tree, references)) and not trees:
-            yield f"{system.name}: these lines are trees, and scored as words; for labelled F1 give --metrics parseval"
+            yield f"{system.name}: these lines are trees, scored here as words; for labelled F1 give --metrics parseval"
         if all(map(_is_json, system.lines)):
             yield (
-                f"{system.name}: these lines are JSON, and scored as they stand; score what "
+                f"{system.name}: these lines are JSON, scored here as plain text; score what "
                 "`transduce translate` prints without --json, or what `jq -r .translation` makes of this file"
             )
         if _tokenised(system.lines) > TOKENISED > _tokenised(references):
             yield (
                 f"{system.name}: many lines end in ' .' and those of the reference do not; "
-                "scores want plain text, so undo the tokenisation first"
+                "scores need plain text, so detokenise it first"
             )
 
 
@@ -170,7 +170,7 @@ def _read_raw(path: Path) -> Iterator[bytes]:
     if path == STANDARD_INPUT:
         raw = sys.stdin.buffer.read().removeprefix(BOM_UTF8)
         if not raw:
-            raise DataError("standard input: there is nothing to read")
+            raise DataError("standard input: it is empty")
         yield raw if raw.endswith(b"\n") else raw + b"\n"
         return
     if path.is_dir():
@@ -193,19 +193,21 @@ def _refuse_unequal(lines: Mapping[Path, Sequence[object]], things: str = "lines
         counts = [f"{name_of(path)} has {len(some):,} {things}" for path, some in lines.items()]
         raise DataError(
             f"{' but '.join(counts)}; {thing} n of one file must belong to {thing} n of the others, "
-            f"so find where they part (an extra or missing {thing}) and mend it there"
+            f"so find the extra or missing {thing} and fix it"
         )
 
 
 def _open_references(paths: Sequence[Path], references: list[list[str]]) -> list[list[str | None]]:
-    """Take an empty line for a reference that is not there, as long as the sentence has another."""
+    """Replace empty lines by None, a missing reference; refuse sentences that have no other."""
     problems = [
         Problem(name_of(paths[0]), line, "the reference is empty" + ("" if len(paths) == 1 else ", and all others too"))
         for line, of_sentence in enumerate(zip(*references), start=1)
         if not any(some.strip() for some in of_sentence)
     ]
     if problems:
-        raise DataError(_list(problems, "every sentence needs a reference; mend these lines or leave them out of all"))
+        raise DataError(
+            _list(problems, "every sentence needs a reference; fix these lines, or leave them out of all files")
+        )
     return [[line if line.strip() else None for line in reference] for reference in references]
 
 
@@ -216,7 +218,7 @@ def _list(problems: Sequence[Problem], remedy: str) -> str:
 
 
 def _names(systems: Sequence[Path]) -> list[str]:
-    """What tells the files apart."""
+    """Return names that tell the files apart."""
     names = short_names(systems) | {STANDARD_INPUT: name_of(STANDARD_INPUT)}
     return [names[path] for path in systems]
 
@@ -229,7 +231,7 @@ def _is_tree(line: str) -> bool:
 
 
 def _is_json(line: str) -> bool:
-    """Whether a line is one of `translate --json`."""
+    """Return whether a line was written by `translate --json`."""
     try:
         return line.startswith("{") and "translation" in json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-// Attention of one head (equation 1): softmax(q · K scale) V, sums in float32 over keys and values as they are stored.
+// Attention of one head (equation 1): softmax(q · K scale) V, with sums in float32 however keys and values are stored.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace transduce {
 
-// Keys that many queries share lie in blocks of LANES keys, [block][d_k][LANES]: a vector holds one number of LANES
-// keys, so that scores need no sum across lanes. Values lie one after another, each filled up to whole vectors.
+// Keys that many queries share lie in blocks of LANES keys, [block][d_k][LANES]: a vector holds one number of each of
+// LANES keys, so that scores need no sum across lanes. Values follow one another, each padded to whole vectors.
 template <class Stored>
 struct SharedKeys {
     const Stored* keys;    // (blocks, d_k, LANES)
@@ -32,7 +32,7 @@ inline void place_key(Stored* keys, int place, const float* key, int d_k) {
     }
 }
 
-// Numbers into stored vectors, with zeros behind the last.
+// Store numbers as whole vectors, padded with zeros.
 template <class Stored>
 inline void place_row(Stored* to, const float* from, int count) {
     for (int place = 0; place < count; place += LANES) {
@@ -42,7 +42,7 @@ inline void place_row(Stored* to, const float* from, int count) {
     }
 }
 
-// scores = e^(scores - the largest); returns 1 / their sum. What fills the last vector becomes nothing.
+// Replace scores by e^(scale (score - the largest)) and return 1 / their sum, to which padding adds nothing.
 inline float soften(float* scores, int count, float scale) {
     for (int place = count; place % LANES; ++place) scores[place] = NONE;
     Floats largest = load(scores);
@@ -84,7 +84,7 @@ inline void score_blocks(const float* queries, int64_t query_stride, const Store
             store(scores + row * score_stride + block * LANES, sums[row][block]);
 }
 
-// Values weighted by ROWS lines of shares, WIDTH vectors of them.
+// Sum WIDTH vectors of the values, weighted by ROWS rows of shares.
 template <int ROWS, int WIDTH, class Stored>
 inline void mix_values(const float* shares, int64_t share_stride, const Stored* values, int value_stride, int count,
                        Floats (&sums)[ROWS][WIDTH]) {
@@ -114,7 +114,7 @@ inline void mix_and_store(const SharedKeys<Stored>& memory, const float* shares,
         }
 }
 
-// ROWS queries (ROWS, query_stride) over shared keys; outputs (ROWS, output_stride); scores is room to work in.
+// Attend from ROWS queries (ROWS, query_stride) to shared keys; outputs (ROWS, output_stride); scores is scratch space.
 template <int ROWS, class Stored>
 void attend_rows(const SharedKeys<Stored>& memory, const float* queries, int64_t query_stride, float scale,
                  float* scores, float* outputs, int64_t output_stride) {
@@ -136,7 +136,7 @@ void attend_rows(const SharedKeys<Stored>& memory, const float* queries, int64_t
         mix_and_store<ROWS, 1>(memory, scores, score_stride, inverses, place, outputs, output_stride);
 }
 
-constexpr int QUERY_ROWS = 4;  // queries that share what is read of keys and values
+constexpr int QUERY_ROWS = 4;  // queries that share each read of keys and values
 
 template <class Stored>
 void attend_shared(const SharedKeys<Stored>& memory, const float* queries, int64_t query_stride, int rows, float scale,
@@ -153,8 +153,8 @@ void attend_shared(const SharedKeys<Stored>& memory, const float* queries, int64
     }
 }
 
-// One query over keys and values that lie at the given entries, in their order: each entry is a row of whole vectors.
-// query has zeros behind its d_k numbers, as the keys do.
+// Attend from one query to the keys and values at the given entries, in their order. An entry is a row of whole
+// vectors; the query is padded with zeros behind its d_k numbers, as the keys are.
 template <class Stored>
 void attend_entries(const Stored* keys, int key_stride, const Stored* values, int value_stride, const int32_t* entries,
                     int count, const float* query, float scale, float* scores, float* output, int d_v) {

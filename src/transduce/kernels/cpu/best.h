@@ -11,8 +11,8 @@ struct Choices {
     int32_t rows, vocabulary, count;  // count: how many tokens of each row; 0: only the normaliser
     const int32_t* banned;            // tokens that count as impossible when tokens are chosen
     int32_t banned_count;
-    int32_t summed_up;   // whether the logits are still as `advance` has made them
-    int32_t normalised;  // whether the normaliser is given, or to be computed
+    int32_t summed_up;   // whether these are the logits that `advance` made and summarised
+    int32_t normalised;  // whether the normaliser is given; else it is computed
     double* normaliser;  // (rows): the logarithm of the sum of e^logit
     float* values;       // (rows, count): logits less the normaliser, the largest first
     int32_t* tokens;     // (rows, count)
@@ -35,7 +35,7 @@ inline double normaliser_of(const Summary* summaries, int panels) {
     return top + std::log(sum);
 }
 
-// The tokens found so far, the most probable first; of equal ones that which came first.
+// The tokens found so far, the most probable first; of equal ones, the one inserted first.
 class Ranking {
    public:
     Ranking(float* values, int32_t* tokens, int room) : values_(values), tokens_(tokens), room_(room) {}
@@ -44,7 +44,7 @@ class Ranking {
     float least() const { return values_[room_ - 1]; }
     int count() const { return count_; }
 
-    // To be called only with a value larger than the least, or while there is room.
+    // Call only with a value larger than the least, or while there is room.
     void insert(float value, int32_t token) {
         int place = has_room() ? count_++ : room_ - 1;
         for (; place > 0 && values_[place - 1] < value; --place) {
@@ -62,7 +62,7 @@ class Ranking {
     int count_ = 0;
 };
 
-// The best tokens among those whose logits are not below a bound: fewer than asked for, if it is too high.
+// Rank the best tokens whose logits are not below a bound. Return their number: less than asked for if it is too high.
 inline int rank(const Choices& choices, const float* row, const Summary* summaries, int panels, float bound,
                 Ranking ranking) {
     const int32_t* banned_end = choices.banned + choices.banned_count;
@@ -80,7 +80,7 @@ inline int rank(const Choices& choices, const float* row, const Summary* summari
     return ranking.count();
 }
 
-// One row's normaliser, and its most probable tokens; summaries (panels) are used, or first made.
+// Find one row's normaliser and most probable tokens, by its summaries (panels), which are made first if need be.
 inline void choose(const Choices& choices, int row_number, Summary* summaries) {
     const float* row = choices.logits + row_number * choices.stride;
     const int vocabulary = choices.vocabulary, panels = (vocabulary + PANEL - 1) / PANEL;
@@ -93,9 +93,9 @@ inline void choose(const Choices& choices, int row_number, Summary* summaries) {
 
     float* values = choices.values + static_cast<int64_t>(row_number) * choices.count;
     int32_t* tokens = choices.tokens + static_cast<int64_t>(row_number) * choices.count;
-    std::fill_n(values, choices.count, NONE);  // what stays where too many logits are not numbers
+    std::fill_n(values, choices.count, NONE);  // these remain if too many logits are NaN
     std::fill_n(tokens, choices.count, 0);
-    // Unless it is banned, each panel's largest is among the candidates: so many of them are a bound for the rest.
+    // Each panel's largest is a candidate unless banned, so the least of the `count` largest of them is a bound.
     Ranking largest(values, tokens, choices.count);
     for (int panel = 0; panel < panels; ++panel)
         if (largest.has_room() || summaries[panel].largest > largest.least())

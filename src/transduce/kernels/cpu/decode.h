@@ -32,7 +32,7 @@ inline void Lines::advance(int count, const int32_t* slots, const int32_t* token
     for (int place = 0; place < count; ++place) ++states[slots[place]].position;
 }
 
-// Each line's past is that of its parent, and then itself.
+// Give each line the past of its parent, and then its own new entry.
 inline void Lines::follow_parents(int slot, const int32_t* parents) {
     State& state = states[slot];
     bool same = true;
@@ -58,7 +58,7 @@ void Lines::decode(Worker worker, int count, const int32_t* slots, const int32_t
               sizes.rotary ? nullptr : positions.target + position * d_model, d_model,
               rows.x.at(row * rows.model_width));
     }
-    const Worker::Range heads = worker.share(count * sizes.heads);  // by names, clang 15 would not let a lambda see it
+    const Worker::Range heads = worker.share(count * sizes.heads);  // clang 15 lets no lambda capture [first, end]
     const auto each_head = [&](auto attend) {
         worker.meet();
         for (int item = heads.first; item < heads.end; ++item) {
@@ -81,7 +81,7 @@ void Lines::decode(Worker worker, int count, const int32_t* slots, const int32_t
     pass.multiply(engine.output, states, {logits, stride, Follow::NOTHING, nullptr, summaries.at(), sizes.vocabulary});
 }
 
-// Keys and values of the new tokens are kept; then each line attends to its own past.
+// Store the keys and values of the new tokens; then let each line attend to its own past.
 template <class Stored>
 void Lines::attend_own(const Worker& worker, int slot, int layer, int head, int first_row) {
     const int d_k = sizes.d_k, d_v = sizes.d_v, width = sizes.heads * d_k, position = states[slot].position;
@@ -110,7 +110,7 @@ void Lines::attend_own(const Worker& worker, int slot, int layer, int head, int 
     }
 }
 
-// All lines attend to the encoder's output.
+// Let all lines attend to the encoder's output.
 template <class Stored>
 void Lines::attend_memory(const Worker& worker, int slot, int layer, int head, int first_row) {
     const SharedKeys<Stored> memory{of_head<Stored>(memory_keys, slot, layer, head, source_room * sizes.d_k),

@@ -1,11 +1,11 @@
-// Sentences join: the encoder (section 3.1), and the keys and values that the decoder will look at.
+// Sentences join: the encoder (section 3.1), and the keys and values that the decoder will attend to.
 #pragma once
 
 #include "lines.h"
 
 namespace transduce {
 
-constexpr int TOKENS_TOGETHER = 1024;  // sentences are encoded together up to so many tokens: what the cache can hold
+constexpr int TOKENS_TOGETHER = 1024;  // the most tokens of sentences encoded together: what the cache can hold
 
 inline void Lines::admit(int count, const int32_t* slots, const int32_t* tokens, const int32_t* offsets) {
     for (int first = 0, end; first < count; first = end) {
@@ -85,7 +85,7 @@ inline void Lines::attend_source(const Worker& worker, int head, int first_row, 
                   rows.head_width);
 }
 
-// Keys and values of one decoder layer's head, from rows (length, heads · d_k + heads · d_v).
+// Store the keys and values of one decoder layer's head, from rows (length, heads · d_k + heads · d_v).
 template <class Stored>
 void Lines::keep_memory(int slot, int layer, int head, const float* projected, int length) {
     Stored* keys = of_head<Stored>(memory_keys, slot, layer, head, source_room * sizes.d_k);

@@ -1,4 +1,4 @@
-// What Python calls, by plain C functions. Memory that cannot be had is said by a null pointer or a 0.
+// The plain C functions that Python calls. They return a null pointer or 0 if memory or threads run out.
 
 #include "encode.h"
 #include "hypotheses.h"
@@ -22,7 +22,7 @@ bool fits(Function function) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// Weights of a model; the first two of the tensors (the embeddings) are read later as well.
+// Pack a model's weights. The first two tensors (the embeddings) are read in place, so they must outlive the engine.
 Engine* transduce_engine(const Sizes* sizes, const float* const* tensors) {
     Engine* engine = nullptr;
     fits([&] { engine = new Engine(*sizes, tensors); });
@@ -31,7 +31,7 @@ Engine* transduce_engine(const Sizes* sizes, const float* const* tensors) {
 
 void transduce_engine_free(Engine* engine) { delete engine; }
 
-// Room for sentences; the engine and the positions are to live longer.
+// Make room for sentences; the engine and the positions must outlive it.
 Lines* transduce_open(const Engine* engine, const Capacity* capacity, const Positions* positions) {
     Lines* lines = nullptr;
     fits([&] { lines = new Lines(*engine, *capacity, *positions); });
@@ -45,8 +45,8 @@ int transduce_admit(Lines* lines, int32_t count, const int32_t* slots, const int
     return fits([&] { lines->admit(count, slots, tokens, offsets); });
 }
 
-// One token for each line of the slots (count, beam), which continues a parent (count, beam); logits (count · beam,
-// stride), of which whole panels are written. What cannot be is refused by -1.
+// Take one token for each line of the slots (count, beam), which continues a parent (count, beam), and write logits
+// (count · beam, stride), in whole panels. Return -1 if the arguments are not valid.
 int transduce_advance(Lines* lines, int32_t count, const int32_t* slots, const int32_t* tokens, const int32_t* parents,
                       float* logits, int64_t stride) {
     if (!lines->allows(count, slots, tokens, parents)) return -1;
@@ -61,7 +61,7 @@ int transduce_run(Lines* lines, const Hypotheses* hypotheses, const Trees* trees
     return fits([&] { lines->run(*hypotheses, trees, steps); });
 }
 
-// Columns that a row of logits has to have room for.
+// The columns that a row of logits must have room for.
 int32_t transduce_columns(int32_t vocabulary) { return count_columns(vocabulary, false); }
 
 // The kind of machine the code was compiled for.

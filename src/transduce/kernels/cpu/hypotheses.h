@@ -1,4 +1,4 @@
-// Several steps of beam search without a word from Python: what decoding/beams.py does with tensors, on the same memory.
+// Several steps of beam search without Python: what decoding/beams.py does with tensors, on the same memory.
 #pragma once
 
 #include "decode.h"
@@ -6,7 +6,7 @@
 
 namespace transduce {
 
-// The tensors of `Beams`, as they lie in memory; steps is one more than a target may have tokens.
+// The tensors of `Beams`, as they lie in memory; steps is the most tokens of a target plus one.
 struct Hypotheses {
     int32_t slots, steps, candidates, n_best, min_tokens, until_full, begin_token, end_token;
     float* scores;               // (slots, beam)
@@ -24,7 +24,7 @@ struct Hypotheses {
     int64_t stride;
 };
 
-// A hypothesis that ends now after a line takes its place among those that have ended.
+// Insert the hypothesis that ends a line now among those that have ended, if it is good enough.
 inline void end_line(const Hypotheses& all, int64_t slot, int beam, float sum, int64_t line) {
     const int64_t first = slot * beam, now = all.length[slot] + 1;
     const float score = sum / all.penalty[now];
@@ -42,7 +42,7 @@ inline void end_line(const Hypotheses& all, int64_t slot, int beam, float sum, i
     all.ended_length[first + place] = now;
 }
 
-// Whether the translations wanted are found: nothing open can become better, or longer.
+// Whether a slot's search is over: enough is found that no open line can beat, or none can go on.
 inline bool is_done(const Hypotheses& all, int64_t slot, int beam) {
     const float best = *std::max_element(all.scores + slot * beam, all.scores + (slot + 1) * beam);
     const float* ended = all.ended + slot * beam;
@@ -51,7 +51,7 @@ inline bool is_done(const Hypotheses& all, int64_t slot, int beam) {
     return found || all.length[slot] >= all.limit[slot] || best == NONE;
 }
 
-// The best candidates of a slot's lines (beam, candidates) end or go on; best: room for 2 · beam of them.
+// Let the best candidates of a slot's lines (beam, candidates) end or go on; best, places: room for 2 · beam of them.
 inline void choose_lines(const Hypotheses& all, int64_t slot, int beam, const float* values, const int32_t* tokens,
                          float* best, int32_t* places) {
     const int many = 2 * beam;
@@ -72,7 +72,7 @@ inline void choose_lines(const Hypotheses& all, int64_t slot, int beam, const fl
         const int32_t token = tokens[places[rank]];
         const int64_t line = places[rank] / all.candidates;
         if (token == all.end_token) {
-            // An end counts among the first; one that may not be said yet is worth nothing.
+            // An end counts only among the first `beam`, and not if it may not be said yet.
             if (rank < beam && best[rank] > NONE) end_line(all, slot, beam, best[rank], line);
         } else if (going < beam) {
             scores[going] = all.sums[step + going] = best[rank];
@@ -109,7 +109,7 @@ inline void Lines::run(const Hypotheses& all, const Trees* trees, int steps) {
         found.resize(values.size());
         normalisers.resize(rows);
         advance(count, slots.data(), tokens.data(), parents.data(), all.logits, all.stride);
-        // Where trees grow, only the normalisers are wanted.
+        // For trees, only the normalisers are needed.
         best({all.logits, all.stride, rows, sizes.vocabulary, trees ? 0 : all.candidates, nullptr, 0, true, false,
               normalisers.data(), values.data(), found.data()});
         for (int place = 0; place < count; ++place) {

@@ -1,7 +1,7 @@
 // Sentences in slots, each with as many lines (hypotheses) as the beam is wide, decoded one token at a time.
 //
-// Keys and values of the decoder's self-attention are written once, at (position, line), and never moved: each line
-// knows at which entries its own past lies. Those of the encoder's output are shared by a slot's lines.
+// Keys and values of the decoder's self-attention are written once, at entry (position, line), and never moved: each
+// line knows the entries of its own past. Those of the encoder's output are shared by a slot's lines.
 #pragma once
 
 #include <memory>
@@ -55,13 +55,13 @@ class Lines {
         room.reserve(capacity.threads * (room_width += encoder_room));
     }
 
-    // Whether a step can be made of these: each slot once, with a sentence and room; tokens and parents that exist.
+    // Whether these make a step: each slot at most once, with a sentence and room; tokens and parents that exist.
     bool allows(int count, const int32_t* slots, const int32_t* tokens, const int32_t* parents);
     void admit(int count, const int32_t* slots, const int32_t* tokens, const int32_t* offsets);
     void advance(int count, const int32_t* slots, const int32_t* tokens, const int32_t* parents, float* logits,
                  int64_t stride);
 
-    // Let hypotheses go on by so many steps, but for those that are done; as trees, if these are given.
+    // Continue, by at most so many steps, the hypotheses that are not done; as trees, if these are given.
     void run(const Hypotheses& all, const Trees* trees, int steps);
 
     void best(const Choices& choices) {
@@ -76,12 +76,12 @@ class Lines {
 
    private:
     struct State {
-        int source = 0, position = 0;  // tokens of the source, 0 before a sentence has come; tokens taken in
-        int past = 0;                  // which of the two arrays holds the entries of its lines
-        int64_t asked = 0;             // the number of the last step it was named in
+        int source = 0, position = 0;  // tokens of the source, 0 without a sentence; target tokens so far
+        int past = 0;                  // which of the two `pasts` holds the entries of its lines
+        int64_t asked = 0;             // the last call of `allows` that named it
     };
 
-    // Where the keys or values of a slot's head begin, each head having so many numbers.
+    // Where the keys or values of a slot's head begin, if each head has `numbers` of them.
     template <class Stored>
     Stored* of_head(const Memory& memory, int slot, int layer, int head, int64_t numbers) const {
         const int64_t place = (static_cast<int64_t>(slot) * sizes.decoder_layers + layer) * sizes.heads + head;
@@ -115,16 +115,16 @@ class Lines {
     Rows rows;
     Team team;
     const int64_t key_width, value_width, source_room, entries;
-    const bool half;          // keys and values are kept in half precision
+    const bool half;          // whether keys and values are kept in half precision
     Memory own_keys;          // (slots, layers, heads, target, beam, key_width)
     Memory own_values;        // (slots, layers, heads, target, beam, value_width)
     Memory memory_keys;       // (slots, layers, heads, source / LANES, d_k, LANES)
     Memory memory_values;     // (slots, layers, heads, source, value_width)
     Array<int32_t> pasts[2];  // (slots, beam, target): each line's entry (position · beam + line) at each position
     std::vector<State> states;
-    int64_t asked = 0;         // steps so far
+    int64_t asked = 0;         // calls of `allows` so far
     Array<Summary> summaries;  // (lines, panels) of the last logits
-    Array<float> room;  // for each worker: scores, a query, and the encoder's keys and values of a head
+    Array<float> room;  // of each worker: scores, a query, and in the encoder a head's keys and values
     int64_t room_width = 0;
 };
 

@@ -1,9 +1,9 @@
-// Weights as the products read them: in panels of some columns (outputs), each panel one stream of memory.
+// Weights as products read them: in panels of some columns (outputs), each one stream of memory.
 //
-// A panel is [group of inputs][column][inputs of the group]; what is missing from the last group or panel is zeros.
+// A panel is [group of inputs][column][inputs of the group]; the last group and panel are padded with zeros.
 //   float32   groups of one input
-//   bf16      pairs, so that a vector of 32-bit words holds the even inputs below and the odd ones above
-//   int8      groups whose products one instruction adds up: four with it, else pairs, widened to 16 bits
+//   bf16      pairs, so that a 32-bit word holds an even input in its lower half and an odd one in its upper half
+//   int8      fours, if one instruction adds up four products; else pairs, widened to 16 bits
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace transduce {
 
-// Vectors side by side in a panel, and the most rows of a product computed at once: what the registers can hold.
+// Vectors side by side in a panel, and the most rows of a product computed at once: what the registers hold.
 #if TRANSDUCE_AVX512
 constexpr int VECTORS = 4, MOST_ROWS = 6;
 #elif TRANSDUCE_AVX2
@@ -52,7 +52,7 @@ struct BF16 {
 struct Int8 {
     using Stored = int8_t;
     using Sum = Ints;
-#if TRANSDUCE_VNNI  // the instruction takes weights without a sign: each is stored as w + 128
+#if TRANSDUCE_VNNI  // the instruction takes unsigned weights: each is stored as w + 128
     using Input = int8_t;
     static constexpr int GROUP = 4, OFFSET = 128;
 #elif TRANSDUCE_NEON_DOT
@@ -64,17 +64,17 @@ struct Int8 {
 #endif
 };
 
-constexpr float TINY = 1e-30f;  // a row without larger numbers is quantised to zeros: 127 / largest is to be finite
+constexpr float TINY = 1e-30f;  // a row without larger numbers becomes zeros, to keep 127 / largest finite
 
 struct Matrix {
-    int inputs = 0, columns = 0;    // columns: the outputs, and what fills the last panel
-    const void* panels = nullptr;   // as above
+    int inputs = 0, columns = 0;    // columns: the outputs, padded to whole panels
+    const void* panels = nullptr;   // laid out as above
     const float* scales = nullptr;  // of each column, if int8
-    const float* bias = nullptr;    // of each column, or none
+    const float* bias = nullptr;    // of each column, or null
 };
 
-// Which row of the weights becomes a column: SwiGLU's two halves take turns, vector by vector, so that an inner value
-// and its gate lie in neighbouring vectors of the same panel.
+// The row of the weights that becomes a column, or -1 for padding. SwiGLU's two halves alternate vector by vector, so
+// that an inner value and its gate lie in neighbouring vectors of the same panel.
 inline int row_of_column(int column, int rows, bool gated) {
     if (!gated) return column < rows ? column : -1;
     const int vector = column / LANES, place = vector / 2 * LANES + column % LANES, half = rows / 2;
@@ -123,7 +123,7 @@ constexpr int64_t panel_size(int inputs) {
     return round_up(inputs, Weight::GROUP) * PANEL;
 }
 
-// Weights (rows, inputs) into panels; scales only if they are int8.
+// Pack weights (rows, inputs) into panels; scales are given only if they are int8.
 template <class Weight>
 void pack(const float* weights, int rows, int inputs, bool gated, typename Weight::Stored* panels, float* scales) {
     using Stored = typename Weight::Stored;

@@ -1,4 +1,4 @@
-// Memory that begins as zeros, and that costs nothing before it is written to.
+// Memory that begins as zeros and costs nothing until it is written to.
 #pragma once
 
 #include <cstdlib>
@@ -19,8 +19,8 @@ class Memory {
     Memory& operator=(const Memory&) = delete;
     ~Memory() { release(); }
 
-    // Room for so many bytes, on a page's boundary; what was held before is given back. Weights that are read over and
-    // over are best in large pages.
+    // Release what was held, and make room for this many bytes, aligned to 64 or to a large page. Large pages are best
+    // for weights, which are read over and over.
     void reserve(int64_t bytes, bool large_pages = false) {
         release();
         const int64_t large = 1 << 21;
@@ -66,7 +66,7 @@ class Memory {
     int64_t size_ = 0;
 };
 
-// Memory for an array of some type.
+// Such memory for an array of some type.
 template <class Type>
 class Array {
    public:

@@ -6,7 +6,7 @@
 
 namespace transduce {
 
-// As native code is told of them; kernels/native.py has the same fields in the same order.
+// The settings of a model; kernels/native.py has the same fields in the same order.
 struct Sizes {
     int32_t vocabulary, source_vocabulary, encoder_layers, decoder_layers;
     int32_t d_model, d_ff, heads, d_k, d_v;
@@ -18,7 +18,7 @@ struct Sizes {
 };
 
 struct Attention {
-    Matrix query_key_value, query, key_value, output;  // the first for self-attention, the next two for the encoder's
+    Matrix query_key_value, query, key_value, output;  // the first for self-attention, the next two for cross-attention
     Norm norm;
 };
 
@@ -37,13 +37,13 @@ struct DecoderLayer {
     FeedForward feed_forward;
 };
 
-// Reads the tensors in the order in which Python lists them, and packs each.
+// Packs matrices and norms one after the other into common memory.
 class Packer {
    public:
     Packer(const Sizes& sizes, Memory& weights, Array<float>& numbers)
         : sizes_(sizes), weights_(weights), numbers_(numbers) {}
 
-    // The layout is the same both times: first it is measured, then filled.
+    // Everything is packed twice with the same layout: first to measure it, then to fill it.
     void begin(bool fill) {
         if (fill) {
             weights_.reserve(weights_used_ + 2 * DISTANCE, true);
@@ -118,8 +118,8 @@ struct Engine {
     Norm encoder_norm{}, decoder_norm{};  // only with norms before the sub-layers
     Matrix output;
 
-    // tensors: source embedding, target embedding, output, with biases the output's; with norms before the sub-layers the
-    // weight and bias of the encoder's last norm and of the decoder's; then each layer's, in the order of `add`.
+    // tensors: source embedding, target embedding, output; with biases, the output's; with norms before the sub-layers,
+    // weight and bias of the encoder's and of the decoder's last norm; then those of each encoder and decoder layer.
     Engine(const Sizes& given, const float* const* tensors)
         : sizes(given), source_embedding(tensors[0]), target_embedding(tensors[1]) {
         encoder.resize(sizes.encoder_layers);
@@ -151,7 +151,7 @@ struct Engine {
             next += decoder_count;
         }
         output = packer.matrix(output_weights, sizes.vocabulary, sizes.d_model, output_bias);
-        // What is read only when a sentence begins.
+        // The rest is read only when a sentence begins.
         for (EncoderLayer& layer : encoder) {
             add_attention(packer, layer.self, encoder_tensors, false);
             add_feed_forward(packer, layer.feed_forward, encoder_tensors + attention);
@@ -166,10 +166,10 @@ struct Engine {
         }
     }
 
-    // projection, output, norm weight, norm bias; with biases those of queries, keys and values together and the output's
+    // tensors: projection, output, norm weight, norm bias; with biases, also those of the projection and the output
     void add_attention(Packer& packer, Attention& attention, const float* const* tensors, bool cross) {
         const int width = sizes.heads * sizes.d_k, values = sizes.heads * sizes.d_v;
-        const float* bias = sizes.biases ? tensors[4] : nullptr;  // only that of the queries is not zero
+        const float* bias = sizes.biases ? tensors[4] : nullptr;  // zero except for the queries
         if (cross)
             attention.query = packer.matrix(tensors[0], width, sizes.d_model, bias);
         else
@@ -178,7 +178,7 @@ struct Engine {
         attention.norm = packer.norm(tensors[2], tensors[3]);
     }
 
-    // inner weight, inner bias, outer weight, outer bias, norm weight, norm bias
+    // tensors: inner weight, inner bias, outer weight, outer bias, norm weight, norm bias
     void add_feed_forward(Packer& packer, FeedForward& feed_forward, const float* const* tensors) {
         const bool gated = sizes.activation == Follow::SWIGLU;
         const int inner = gated ? 2 * sizes.d_ff : sizes.d_ff;

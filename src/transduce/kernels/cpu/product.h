@@ -1,7 +1,7 @@
-// Products of rows with a matrix, and what follows at once: scales, bias, activation, residual sum.
+// Products of rows with a matrix, and what directly follows: scales, bias, activation, residual sum.
 //
-// Every result is a sum over the inputs in their order, one by one, whatever tile it is computed in: so a row's results
-// do not depend on the rows beside it, nor on the number of threads.
+// Every result adds up the inputs one by one in their order, whatever tile it is computed in. So a row's results depend
+// neither on the rows beside it nor on the number of threads.
 #pragma once
 
 #include "matrix.h"
@@ -9,16 +9,16 @@
 
 namespace transduce {
 
-// Rows of numbers as inputs of a product: as they are, or quantised with one scale a row.
+// Rows of numbers as inputs of a product: as they are, or quantised with one scale per row.
 struct Inputs {
     const float* values;  // (rows, stride)
     const Int8::Input* quantised;
-    int64_t stride;        // of both; what lies behind a row's inputs is zeros up to a whole group
+    int64_t stride;        // of both; a row's inputs are padded with zeros to a whole group
     const float* scales;   // of each row
     const int32_t* sums;   // of each row's quantised numbers
 };
 
-// Of the logits of a row in one panel: the largest, and the sum of e^(logit - the largest).
+// Of a row's logits in one panel: the largest, and the sum of e^(logit - the largest).
 struct Summary {
     float largest, sum;
 };
@@ -31,11 +31,10 @@ struct Outputs {
     Follow follow = Follow::NOTHING;
     const float* residual = nullptr;  // (rows, stride): added to the result
     Summary* summaries = nullptr;     // (rows, panels), if wanted
-    int count = 0;                    // of results that are summed up: what fills the last panel is not
+    int count = 0;                    // of results that are summarised, without the padding of the last panel
 };
 
-// A stream of weights that will be read soon: so many cache lines are asked for at each step, into the nearest cache or
-// the one behind it.
+// Prefetches weights that will be read soon: some cache lines at each step, into the nearest cache or the next.
 struct Ahead {
     const char* place;
     int lines;
@@ -49,7 +48,7 @@ struct Ahead {
     }
 };
 
-// ---- Sums of ROWS rows over one panel, which stay in registers until they are whole
+// ---- Sums of ROWS rows over one panel, which stay in registers until they are complete
 
 template <int ROWS, class Sum>
 inline void copy_sums(const Sum (&from)[ROWS][VECTORS], Sum (&to)[ROWS][VECTORS]) {
@@ -119,7 +118,7 @@ inline IntWeights load_weights(const int8_t* from) {
 }
 #endif
 
-// Each lane's sum and its weights times a group of inputs, the same for all lanes; exact.
+// Add to each lane's sum its weights times a group of inputs, the same for all lanes; exact.
 inline Ints add_products(Ints sums, IntWeights weights, int32_t inputs) {
 #if TRANSDUCE_VNNI && TRANSDUCE_AVX512
     return Ints(_mm512_dpbusd_epi32(__m512i(sums), __m512i(weights), _mm512_set1_epi32(inputs)));
@@ -173,7 +172,7 @@ inline Summary summarise(const Floats (&logits)[VECTORS]) {
     return {top, sum_of(sum)};
 }
 
-// Of a panel of which only some logits are there.
+// Of a panel that has only `count` logits.
 inline Summary summarise(const float* logits, int count) {
     Floats some[VECTORS];
     for (int vector = 0; vector < VECTORS; ++vector) {
@@ -191,7 +190,7 @@ inline Floats scaled(Ints sum, const Matrix& matrix, const Inputs& inputs, int r
     return __builtin_convertvector(sum, Floats) * inputs.scales[row] * load(matrix.scales + column);
 }
 
-// The sums (rows, VECTORS) of a tile become results.
+// Turn the sums (rows, VECTORS) of a tile into results.
 template <class Sum>
 __attribute__((noinline)) void finish(const Sum (*sums)[VECTORS], int rows, const Matrix& matrix, const Inputs& inputs,
                                       const Outputs& outputs, int first_row, int first_column) {
@@ -249,8 +248,8 @@ void tile(const Matrix& matrix, const Inputs& inputs, const typename Weight::Inp
     finish(sums, ROWS, matrix, inputs, outputs, row, panel * PANEL);
 }
 
-constexpr int64_t CHUNK = 1 << 19;  // bytes of rows that stay in the cache while the panels go by
-constexpr int DISTANCE = 4096;      // bytes that are asked for before they are read, where there are few rows
+constexpr int64_t CHUNK = 1 << 19;  // bytes of rows that stay in the cache while all panels are read
+constexpr int DISTANCE = 4096;      // how many bytes ahead of reading to prefetch if there are few rows
 
 template <class Weight>
 void multiply(const Matrix& matrix, const Inputs& inputs, const typename Weight::Input* values, int rows,
@@ -267,7 +266,7 @@ void multiply(const Matrix& matrix, const Inputs& inputs, const typename Weight:
             const char* place = static_cast<const char*>(matrix.panels) + panel * panel_bytes;
             for (int number = 0; number < tiles; ++number) {
                 const int row = first + part(many, number, tiles), end = first + part(many, number + 1, tiles);
-                // The panel after this one is asked for by the first tiles, a part each; a lone tile looks less far.
+                // The first tiles prefetch the next panel, a part each; a lone tile looks less far ahead.
                 const int share = std::min(tiles, LINES), lines = number < share ? LINES / share : 0;
                 const Ahead ahead{tiles == 1 ? place + DISTANCE : place + panel_bytes + panel_bytes / share * number,
                                   lines, tiles == 1};
@@ -284,7 +283,7 @@ void multiply(const Matrix& matrix, const Inputs& inputs, const typename Weight:
     }
 }
 
-// outputs = follow(inputs · matrix + bias) + residual, this worker's share of the columns.
+// outputs = follow(inputs · matrix + bias) + residual, for this worker's share of the columns.
 inline void multiply(Precision precision, const Matrix& matrix, const Inputs& inputs, int rows, const Outputs& outputs,
                      const Worker& worker) {
     switch (precision) {

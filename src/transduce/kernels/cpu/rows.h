@@ -1,4 +1,4 @@
-// What is done to each row by itself: embedding, norm, quantising.
+// What is done to each row by itself: embedding, norm, quantisation.
 #pragma once
 
 #include "product.h"
@@ -20,7 +20,7 @@ inline void embed(const float* embedding, const float* position, int d_model, fl
     }
 }
 
-// Layer norm of a row of whole vectors, of which `width` numbers count; what lies behind them stays 0.
+// Layer norm of the first `width` numbers of a row that is padded with zeros to whole vectors; the padding stays 0.
 inline void normalise(const float* row, const Norm& norm, int width, float* result) {
     Floats sum{};
     for (int place = 0; place < width; place += LANES) sum += load(row + place);
@@ -44,7 +44,7 @@ inline void normalise(const float* row, const Norm& norm, int width, float* resu
 
 typedef Int8::Input InputInts __attribute__((vector_size(LANES * sizeof(Int8::Input)), aligned(1), may_alias));
 
-// Integers that are small enough, as inputs of products.
+// Store integers, which must be small enough, as inputs of products.
 inline void store_inputs(Int8::Input* to, Ints integers) {
 #if TRANSDUCE_VNNI && TRANSDUCE_AVX512
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(__m512i(integers)));
@@ -55,7 +55,7 @@ inline void store_inputs(Int8::Input* to, Ints integers) {
 #endif
 }
 
-// A row of whole vectors to integers from -127 to 127 with one scale; what lies behind the last number is 0.
+// Quantise a row, padded with zeros to whole vectors, to integers from -127 to 127 with one scale, and sum these.
 inline void quantise(const float* row, int width, Int8::Input* result, float* scale, int32_t* sum) {
     Floats sizes{};
     for (int place = 0; place < width; place += LANES) sizes = larger(absolute(load(row + place)), sizes);

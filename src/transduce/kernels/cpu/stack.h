@@ -1,4 +1,4 @@
-// Rows of numbers on their way through the layers: what encoder and decoder have in common.
+// What encoder and decoder share: taking rows of numbers through a stack of layers.
 #pragma once
 
 #include "attention.h"
@@ -6,7 +6,7 @@
 
 namespace transduce {
 
-// The buffers of one pass; each row's numbers are filled up with zeros to whole panels.
+// The buffers of one pass; each row is padded with zeros to whole panels.
 class Rows {
    public:
     explicit Rows(const Sizes& sizes)
@@ -41,14 +41,14 @@ class Rows {
     int64_t rows_ = 0;
 };
 
-// One worker's part in a pass of some rows through the layers. Between two products the workers share out the rows (or
-// the heads), in a product the columns.
+// One worker's part in taking some rows through the layers. The workers share out the columns within a product, and the
+// rows (or heads) between products.
 class Pass {
    public:
     Pass(const Engine& engine, Rows& rows, int count, const Worker& worker)
         : engine(engine), sizes(engine.sizes), rows(rows), count(count), worker(worker) {}
 
-    // Inputs of products from rows of some width, once all workers have written their share.
+    // Make rows of `width` numbers the inputs of a product, and wait until all workers have done their share.
     Inputs inputs(const float* values, int64_t stride, int width) {
         if (sizes.precision == Precision::INT8) {
             const auto [first, end] = worker.share(count);
@@ -60,7 +60,7 @@ class Pass {
         return {values, rows.quantised.at(), stride, rows.scales.at(), rows.sums.at()};
     }
 
-    // What goes into a sub-layer: x, or its norm.
+    // The input of a sub-layer: x, or its norm.
     Inputs enter(const Norm& norm) {
         if (!sizes.pre_norm) return inputs(rows.x.at(), rows.model_width, sizes.d_model);
         return normed_inputs(norm);
@@ -71,7 +71,7 @@ class Pass {
         return inputs(rows.normed.at(), rows.model_width, sizes.d_model);
     }
 
-    // What came out was added to x: the norm of that, unless it stands before the sub-layers.
+    // The output of a sub-layer has been added to x; norm the sum, unless norms come before the sub-layers.
     void leave(const Norm& norm) {
         worker.meet();
         if (!sizes.pre_norm) normalise_rows(norm, rows.x.at());
@@ -81,7 +81,7 @@ class Pass {
         transduce::multiply(sizes.precision, matrix, from, count, to, worker);
     }
 
-    // W^O over the concatenated heads, which all workers have written.
+    // Wait until all workers have written their heads, then add W^O times the concatenated heads to x.
     void combine(const Attention& attention) {
         worker.meet();
         const Inputs from = inputs(rows.heads.at(), rows.head_width, sizes.heads * sizes.d_v);

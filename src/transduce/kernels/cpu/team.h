@@ -13,13 +13,13 @@
 
 namespace transduce {
 
-// Where part number `number` of `parts` nearly equal ones of a whole begins.
+// Where part `number` begins, if a whole is cut into `parts` nearly equal ones.
 inline int part(int whole, int number, int parts) {
     return static_cast<int>(static_cast<int64_t>(whole) * number / parts);
 }
 
-// A number that threads wait for: they watch it for a while, then sleep, so that a machine with too few cores for all
-// its threads is not kept busy by those that wait.
+// A counter that threads wait for: they watch it for a while, then sleep, so that waiting threads do not occupy a
+// machine with too few cores for all.
 class Signal {
    public:
     unsigned read() const { return value_.load(std::memory_order_acquire); }
@@ -71,12 +71,12 @@ struct Worker {
         int first, end;
     };
 
-    // This worker's share of so many pieces of equal work.
+    // This worker's share of some equal pieces of work.
     Range share(int pieces) const {
         return {part(pieces, number, count), part(pieces, number + 1, count)};
     }
 
-    void meet() const;  // go on when all have come here
+    void meet() const;  // wait until all have come here
 };
 
 class Team {
@@ -92,7 +92,7 @@ class Team {
 
     ~Team() { dismiss(); }
 
-    // Run the function on all threads, this one among them.
+    // Run the function on all threads, including this one.
     void run(const std::function<void(Worker)>& function) {
         if (count_ > 1) {
             function_ = &function;

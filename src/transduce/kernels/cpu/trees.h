@@ -1,4 +1,4 @@
-// What trees in brackets may say next, and how far they are: what decoding/brackets.py does with tensors, on the same
+// What trees in brackets may say next, and their state so far: what decoding/brackets.py does with tensors, on the same
 // memory.
 #pragma once
 
@@ -9,9 +9,9 @@ namespace transduce {
 // The tensors of `OpenTrees`, as they lie in memory.
 struct Trees {
     int32_t many, to_a_word, labelled;
-    int32_t steps, deepest;                 // one more than a tree may have tokens; how deep the stack is
-    float word_share;                       // of a word's log-probability, as much as counts
-    const int64_t *symbols, *kinds;         // (many): opens, closes, stands for a word, or is the end: 0 to 3
+    int32_t steps, deepest;                 // the most tokens of a tree plus one; the height of the stack
+    float word_share;                       // the share of a word's log-probability that counts
+    const int64_t *symbols, *kinds;         // (many); kinds: 0 opens, 1 closes, 2 stands for a word, 3 ends
     const uint8_t *opens, *closes, *slots;  // (vocabulary)
     const int64_t* labels;                  // (vocabulary)
     int64_t* words;                         // (slots, beam)
@@ -23,7 +23,7 @@ struct Trees {
     int64_t* stack;                         // (slots, beam, deepest)
 };
 
-// The most probable tokens among those that a line (slot · beam + its place) may say next.
+// Find the most probable of the tokens that a line (slot · beam + its place) may say next.
 inline void choose_symbols(const Trees& trees, int64_t slot, int64_t line, const float* logits, double normaliser,
                            int count, float* values, int32_t* tokens) {
     std::fill_n(values, count, NONE);
@@ -38,7 +38,7 @@ inline void choose_symbols(const Trees& trees, int64_t slot, int64_t line, const
     if (due) {
         offer(trees.following[slot * trees.steps + words]);
     } else {
-        // An opening bracket costs itself and its closing one.
+        // An opening bracket needs room for itself and its closing one, besides the end.
         const bool may_open = words > 0 && trees.to_a_word * words + depth + 3 <= trees.room[slot];
         const bool may[] = {may_open, depth > 0 && !trees.empty[line], words > 0, words == 0 && depth == 0};
         const bool labelled = trees.labelled && depth > 0;
@@ -55,7 +55,7 @@ inline void choose_symbols(const Trees& trees, int64_t slot, int64_t line, const
         values[place] = static_cast<float>(share * (values[place] - normaliser));
 }
 
-// Each line of a slot says a token after another line of it.
+// Let each line of a slot say a token, continuing a parent line.
 inline void grow(const Trees& trees, int64_t slot, int beam, const int32_t* tokens, const int64_t* parents) {
     const int64_t first = slot * beam;
     const auto copy = [&](const auto* all, int64_t width) {

@@ -1,8 +1,8 @@
-// Vectors of floats and integers, as wide as the machine has them, and the functions of them that the model needs.
+// Vectors of floats and integers, as wide as the machine has them, and the functions on them that the model needs.
 //
-// Everything is written with the vector types of GCC and clang; intrinsics stand only where the types have no word for
-// an operation. Sums are never contracted by the compiler (-ffp-contract=off): where a product and a sum are one
-// operation it is asked for (`fma`), so that a result does not depend on how a loop was cut.
+// Everything uses the vector types of GCC and clang, and intrinsics only for operations that these types lack. The
+// compiler never fuses products and sums (-ffp-contract=off): where they are to be one operation, the code says `fma`,
+// so that a result does not depend on how a loop was cut.
 #pragma once
 
 #include <cmath>
@@ -53,7 +53,7 @@ inline Floats broadcast(float value) { return value - Floats{}; }  // x - 0 is x
 inline Floats as_floats(Words bits) { return reinterpret_cast<Floats>(bits); }
 inline Words as_words(Floats values) { return reinterpret_cast<Words>(values); }
 
-// Of each pair the larger or the smaller; b where one is not a number.
+// The larger or the smaller of each pair; b if either is NaN.
 inline Floats larger(Floats a, Floats b) {
 #if TRANSDUCE_AVX512
     return _mm512_max_ps(a, b);
@@ -109,11 +109,11 @@ inline Half float_to_half(float value) {
     std::memcpy(&bits, &value, 4);
     const uint32_t sign = bits >> 16 & 0x8000u;
     bits &= 0x7fffffffu;
-    if (bits >= 0x38800000u) {  // 2^-14, the smallest that is normal
+    if (bits >= 0x38800000u) {  // 2^-14, the smallest normal half
         half = (bits + 0xfffu + (bits >> 13 & 1) - (112u << 23)) >> 13;
     } else {
         std::memcpy(&value, &bits, 4);
-        value += 0.5f;  // whose last bit is worth 2^-24, as that of the smallest halves
+        value += 0.5f;  // its last bit is worth 2^-24, like that of the smallest halves
         std::memcpy(&half, &value, 4);
         half -= 0x3f000000u;
     }
@@ -134,7 +134,7 @@ inline Floats load(const Half* from) {
 #endif
 }
 
-// To half precision; what is too large for it becomes the largest that is not.
+// Store in half precision; numbers too large for it become the largest that it has.
 inline void store(Half* to, Floats values) {
     values = larger(broadcast(-65504.0f), smaller(broadcast(65504.0f), values));
 #if TRANSDUCE_AVX512
@@ -150,7 +150,7 @@ inline void store(Half* to, Floats values) {
 
 using LaneNumbers = std::make_integer_sequence<int, LANES>;
 
-// Lane i is lane i of a and lane i + LANES of b, in the order given.
+// Lane i of the result is lane PLACES[i] of a and b in a row.
 template <int... PLACES>
 inline Floats shuffle(Floats a, Floats b) {
 #if defined(__clang__)
@@ -203,13 +203,13 @@ inline float largest_of(Floats values) {
 
 // ---- Functions
 
-constexpr float ROUNDER = 0x1.8p23f;  // added to a small number it leaves the nearest integer in the lowest bits
+constexpr float ROUNDER = 0x1.8p23f;  // added to a small number, it leaves the nearest integer in the lowest bits
 
 inline Ints nearest(Floats values) {
     return reinterpret_cast<Ints>(as_words(values + ROUNDER) - as_words(broadcast(ROUNDER)));
 }
 
-// e^x to about one unit in the last place, from e^-87.3 (nothing, beside what it is added to) to e^88.
+// e^x to about one unit in the last place, for x clamped to -87.3 (e^x is then negligible in our sums) … 88.
 inline Floats exponential(Floats x) {
     const Floats kept = larger(smaller(x, broadcast(88.0f)), broadcast(-87.3f));
     const Floats shifted = fma(kept, broadcast(0x1.715476p+0f), broadcast(ROUNDER));  // x / ln 2, rounded, in low bits
