@@ -1,4 +1,4 @@
-"""The site of docs/, built as `make docs` builds it, but somewhere else."""
+"""The site of docs/, built as by `make docs` but in another folder."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def build_site(folder: Path, **changes: str) -> "subprocess.CompletedProcess[str]":
-    """Build it into `site` of a folder, strictly; text may be appended to a page, by its name without the ending."""
+    """Build the site strictly, into `site` of a folder; a keyword names a page, and its text is appended to it."""
     pages = folder / "docs"
     shutil.copytree(ROOT / "docs", pages)
     (folder / "src").symlink_to(ROOT / "src")

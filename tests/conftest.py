@@ -1,4 +1,4 @@
-"""For all tests: torch's threads sleep while they wait, as under the command line; Triton interprets its kernels."""
+"""For all tests: torch's threads sleep while they wait, as on the command line, and Triton interprets its kernels."""
 
 import os
 

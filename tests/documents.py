@@ -1,4 +1,4 @@
-"""Small documents, as word processors write them, for tests."""
+"""Small documents for tests, as word processors write them."""
 
 import io
 import zipfile
@@ -16,7 +16,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 def pack(parts: Mapping[str, str | bytes]) -> bytes:
-    """A zip archive of files; those that must not be compressed are not."""
+    """Return a zip archive of files, uncompressed where they must be."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in parts.items():
@@ -27,23 +27,23 @@ def pack(parts: Mapping[str, str | bytes]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, bytes]:
-    """The files of a zip archive."""
+    """Return the files of a zip archive."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def word(body: str) -> str:
-    """The main file of a .docx with these paragraphs."""
+    """Return the main file of a .docx with these paragraphs."""
     return f'{HEAD}<w:document xmlns:w="{W}" xmlns:r="{R}" xmlns:mc="{MC}"><w:body>{body}</w:body></w:document>'
 
 
 def run(text: str, style: str = "") -> str:
-    """A run of text in Word."""
+    """Return a run of text in Word."""
     return f'<w:r>{style and f"<w:rPr>{style}</w:rPr>"}<w:t xml:space="preserve">{text}</w:t></w:r>'
 
 
 def make_docx(body: str, **more: str | bytes) -> bytes:
-    """A .docx that programs open; names of further files have _ for the dot of their endings."""
+    """Return a .docx that programs open; names of further files have _ for the dot of their endings."""
     relations = "http://schemas.openxmlformats.org/package/2006/relationships"
     types = "http://schemas.openxmlformats.org/package/2006/content-types"
     return pack(
@@ -62,7 +62,7 @@ def make_docx(body: str, **more: str | bytes) -> bytes:
 
 
 def open_document(body: str, kind: str = "text") -> str:
-    """The main file of an .odt or .odp."""
+    """Return the main file of an .odt or .odp."""
     spaces = " ".join(f'xmlns:{name}="{OPEN}:{name}:1.0"' for name in ("office", "text", "draw", "table"))
     return (
         f"{HEAD}<office:document-content {spaces}><office:body><office:{kind}>{body}</office:{kind}></office:body>"
@@ -71,19 +71,19 @@ def open_document(body: str, kind: str = "text") -> str:
 
 
 def make_open(body: str, kind: str = "text", **more: str | bytes) -> bytes:
-    """An .odt, or with another kind an .odp."""
+    """Return an .odt, or an .odp with another `kind`."""
     own = {"mimetype": f"application/vnd.oasis.opendocument.{kind}", "content.xml": open_document(body, kind)}
     return pack(own | {name.replace("_", "."): content for name, content in more.items()} | {"Pictures/a.png": PICTURE})
 
 
 def make_pptx(*paragraphs: str) -> bytes:
-    """A .pptx with a slide."""
+    """Return a .pptx with a slide."""
     body = "".join(paragraphs)
     slide = f'{HEAD}<p:sld xmlns:p="{P}" xmlns:a="{A}"><p:txBody><a:bodyPr/>{body}</p:txBody></p:sld>'
     return pack({"ppt/presentation.xml": f'<p:presentation xmlns:p="{P}"/>', "ppt/slides/slide1.xml": slide})
 
 
 def make_epub(body: str) -> bytes:
-    """An .epub with a chapter."""
+    """Return an .epub with a chapter."""
     chapter = f'{HEAD}<html xmlns="http://www.w3.org/1999/xhtml"><body>{body}</body></html>'
     return pack({"mimetype": "application/epub+zip", "OEBPS/one.xhtml": chapter, "OEBPS/a.png": PICTURE})

@@ -1,4 +1,4 @@
-"""Commands of transduce in processes of their own, which can be killed; and what is done to them from within."""
+"""Commands of transduce in processes of their own, which can be killed, and faults to inject into them."""
 
 import json
 import os
@@ -48,7 +48,7 @@ for line in commands:
 
 
 class ForkServer:
-    """Starts commands; torch and some modules are imported once for all of them."""
+    """Starts commands by forking; torch and some modules are imported once for all of them."""
 
     def __init__(self, *modules: str, folder: Path):
         (theirs, ours), (answers, given) = os.pipe(), os.pipe()
@@ -65,20 +65,20 @@ class ForkServer:
         self.commands, self.answers = open(ours, "w"), open(answers)
 
     def ask(self, what: object) -> int:
-        """Send a command and wait for the answer."""
+        """Send a command and return the answer."""
         print(json.dumps(what), file=self.commands, flush=True)
         return int(self.answers.readline())
 
     def start(self, code: str, arguments: Sequence[str], files: Sequence[str], *, terminal: bool = False) -> int:
-        """Start some code and then a command with files for standard input, output and error; returns its process."""
+        """Run code and then a command, with files for standard input, output and error; return its process ID."""
         return self.ask([code, list(arguments), list(files), terminal])
 
     def wait(self, process: int) -> int:
-        """Wait for a process; returns its exit code, or the negative number of the signal that ended it."""
+        """Wait for a process; return its exit code, or the negative number of the signal that ended it."""
         return self.ask(process)
 
     def close(self) -> None:
-        """End the process that starts the others."""
+        """End the server process."""
         self.commands.close()
         self.server.wait(30)
         self.answers.close()
@@ -88,7 +88,7 @@ class ForkServer:
 
 
 def die(*_: object, **__: object) -> None:
-    """End this process at once."""
+    """Kill this process at once."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -99,7 +99,7 @@ def on_call(
     act: Callable[..., object],
     put: Callable[[Any, str, Any], object] = setattr,
 ) -> None:
-    """Do something instead of the nth call of a function from now on."""
+    """Replace the nth call of a function from now on."""
     usual = getattr(owner, name)
     calls = 0
 

@@ -1,8 +1,7 @@
 """The pages people read (README.md and docs/), and a reader who types every command in them, at toy size.
 
-A block's language says how it is held to be true: `sh` is run; `console` is run and must print what is shown; `python`
-is run; `source` names code of ours and is filled in when the site is built; `text` is what something printed and has no
-commands.
+A block's language says how it is checked: `sh` is run; `console` is run and must print what is shown; `python` is run;
+`source` names code of ours, filled in when the site is built; `text` is something's output and has no commands.
 """
 
 import argparse
@@ -35,7 +34,7 @@ from transduce.text import numbers
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-# Nobody waits here for a model to be good; a GPU, a large corpus and hours are made a CPU, a small one and moments.
+# The tests need no good model: they replace a GPU, a large corpus and hours by a CPU, a small one and moments.
 SHORTER = [
     *("--training.steps", "4", "--training.checkpoint-steps", "2", "--training.warmup-steps", "2"),
     *("--training.bleu-sentences", "2", "--model.layers", "1", "--model.d-model", "32", "--model.d-ff", "32"),
@@ -65,7 +64,7 @@ class Command(NamedTuple):
 
 
 def listed(nav: list[dict[str, Any]]) -> Iterator[str]:
-    """The pages of the site, in the order in which its contents list them."""
+    """Yield the pages of the site, in the order of its contents."""
     for entry in nav:
         for value in entry.values():
             yield from [f"docs/{value}"] if isinstance(value, str) else listed(value)
@@ -76,14 +75,14 @@ PAGES = ["README.md", *listed(SITE["nav"])]
 
 
 def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page."""
+    """Return the fenced blocks of a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.findall(r"^( *)```([\w-]*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
     return [Block(language, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)) for indent, language, text in found]
 
 
 def commands(page: str) -> list[Command]:
-    """Its commands, without comments; a line that ends in a backslash goes on in the next."""
+    """Return a page's commands, without comments; a backslash at the end of a line continues it."""
     found: list[Command] = []
     for language, text in blocks(page):
         for line in text.replace("\\\n", " ").splitlines():
@@ -96,7 +95,7 @@ def commands(page: str) -> list[Command]:
 
 @dataclass
 class Reader:
-    """Somebody with a folder of text who reads the pages in their order and types what they say."""
+    """A reader with a folder of text who goes through the pages in order and types what they say."""
 
     folder: Path
     typed: dict[str, list[str]] = field(default_factory=dict)
@@ -105,7 +104,7 @@ class Reader:
     port: int = 0
 
     def settle(self) -> None:
-        """The folder as readers have it: text in two languages in all forms, a treebank, a model of somebody else."""
+        """Make the folder as readers have it: text in two languages in all forms, a treebank, models of others."""
         train, test = numbers.corpus("train", 6620), numbers.corpus("test", 450)
         pairs = {"train": train[:6000], "dev": numbers.corpus("dev", 50), "test": test[:50], "general": train[:2000]}
         pairs |= {"manuals": test[50:], "manuals-dev": test[:20], "manuals-test": test[20:50], "news-dev": train[6600:]}
@@ -120,6 +119,7 @@ class Reader:
         self.write("dev.mrg", "".join(f"{tree}\n" for tree in make_trees(5, 2)))
         self.write("terms.tsv", "contract\tVereinbarung\n")
         self.write("letter.txt", "forty-two\n")
+        self.write("mono.de", "".join(f"{target}\n" for _, target in train[5900:6000]))
         self.write("film.srt", "1\n00:00:01,000 --> 00:00:02,000\nforty-two\n<i>euros</i>\n")
         self.write("page.html", "<p>forty-two <b>euros</b></p>\n")
         runs = run("it is ") + run("already", "<w:b/>") + run(" twelve")
@@ -130,11 +130,11 @@ class Reader:
         shutil.copy(opennmt / "joint.model", self.folder / "sentencepiece.model")
 
     def write(self, name: str, text: str) -> None:
-        """Put a file into the folder."""
+        """Write a file into the folder."""
         (self.folder / name).write_text(text, encoding="utf-8")
 
     def type(self, line: str) -> int:
-        """Do what a line of a shell does; return its exit code."""
+        """Run a line of shell; return its exit code."""
         for large, small in SMALLER.items():
             line = line.replace(large, small)
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>")
@@ -184,7 +184,7 @@ class Reader:
 
     @contextmanager
     def redirected(self, words: list[str]) -> Iterator[list[str]]:
-        """Take < and > and the files behind them out of the words, and open them."""
+        """Take < and > with their files out of the words, and open them."""
         kept: list[str] = []
         files = {"<": Path(os.devnull)}
         rest = iter(words)
@@ -203,7 +203,7 @@ class Reader:
         assert ">" not in files or files[">"].stat().st_size, f"{files['>']} is empty"
 
     def serve(self, arguments: list[str]) -> int:
-        """Start a server and leave it running; of further ones only the command line is read and checked."""
+        """Start a server and leave it running; for further ones, only parse and check the command line."""
         if self.server is not None:
             with patch.object(serving, "serve"):
                 return main(["serve", *arguments])
@@ -218,7 +218,7 @@ class Reader:
         return self.server.wait()
 
     def ask(self, arguments: list[str]) -> int:
-        """What curl does with the few flags that pages use; prints the answer."""
+        """Do what curl does, with the few flags that pages use; print the answer."""
         parser = argparse.ArgumentParser(exit_on_error=False)
         parser.add_argument("url")
         parser.add_argument("-N", action="store_true")
@@ -233,7 +233,7 @@ class Reader:
             body = b"".join(self.part(*field.split("=", 1)) for field in given.F) + b"--parted--\r\n"
         elif given.d:
             headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
-            # As curl has it, text is sent as it stands; but with blanks, which curl leaves as they are.
+            # Like curl, send the text unencoded, but encode spaces, which curl leaves as they are.
             texts = [text if text.startswith("{") else text.replace(" ", quote_plus(" ")) for text in given.d]
             body = "&".join(texts).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -244,7 +244,7 @@ class Reader:
         return 0 if answer.status == 200 else 1
 
     def part(self, name: str, value: str) -> bytes:
-        """A field of a form with files."""
+        """Return a field of a form with files."""
         kind, content = f'--parted\r\nContent-Disposition: form-data; name="{name}"', value.encode()
         if value.startswith("@"):
             kind = f'{kind}; filename="{value[1:]}"\r\nContent-Type: application/octet-stream'
@@ -252,7 +252,7 @@ class Reader:
         return f"{kind}\r\n\r\n".encode() + content + b"\r\n"
 
     def leave(self) -> None:
-        """Let the server end."""
+        """Stop the server."""
         if self.server is not None:
             self.server.terminate()
             self.server.communicate(timeout=30)
@@ -263,7 +263,7 @@ class Parsed(Exception):  # noqa: N818
 
 
 def parses(file: str, *arguments: str) -> int:
-    """Whether a script of ours takes these arguments; it is left when it has read them, for it wants data and hours."""
+    """Return 0 if a script of ours accepts these arguments; it is stopped then, for it needs data and hours."""
     take = argparse.ArgumentParser.parse_args
 
     def parse_args(parser: argparse.ArgumentParser, *given: Any) -> None:
@@ -283,7 +283,7 @@ def parses(file: str, *arguments: str) -> int:
 
 
 def alike(shown: str, printed: str) -> bool:
-    """Whether two lines are the same, or are JSON objects with the same keys."""
+    """Whether two lines are equal, or are JSON objects with the same keys."""
     if shown.startswith("{") and printed.startswith("{"):
         return json.loads(shown).keys() == json.loads(printed).keys()
     return shown.rstrip() == printed.rstrip()

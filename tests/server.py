@@ -1,4 +1,4 @@
-"""A server of minute models for tests: in a thread of its own, on a free port of this machine."""
+"""A server of tiny models for tests: in its own thread, on a free port of this machine."""
 
 import asyncio
 import http.client
@@ -33,13 +33,13 @@ PAIRS = (("en", "de"), ("de", "en"), ("en", "fr"))
 
 @cache
 def learn_subwords() -> Subwords:
-    """Subwords of the built-in numbers, English and German."""
+    """Learn subwords of the built-in numbers, English and German."""
     lines = [line for pair in numbers.corpus("train", 400) for line in pair]
     return Subwords(learn(lines, SubwordsConfig(size=500, coverage=1.0)))
 
 
 def save_tiny(folder: Path, seed: int, languages: tuple[str, str] | None = None) -> Path:
-    """A model with random weights on disk, whose translations are mostly whole words and cut soon."""
+    """Save a model with random weights, whose translations are mostly whole words and soon cut."""
     subwords = learn_subwords()
     sizes: dict[str, Any] = {"layers": 2, "d_model": 32, "d_ff": 48, "heads": 2, "tie": "none"}
     config = Config(
@@ -61,7 +61,7 @@ def save_tiny(folder: Path, seed: int, languages: tuple[str, str] | None = None)
 
 @dataclass
 class Answer:
-    """What a server answered."""
+    """A server's answer."""
 
     status: int
     headers: dict[str, str]
@@ -74,7 +74,7 @@ class Answer:
 
 @dataclass
 class Running:
-    """A server that runs, and what is behind it."""
+    """A running server, and what is behind it."""
 
     port: int
     models: Models
@@ -86,7 +86,7 @@ class Running:
         return f"http://127.0.0.1:{self.port}"
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        """Send a request as it is given."""
+        """Send a request as given."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request(method, path, body, {key.replace("_", "-"): value for key, value in headers.items()})
@@ -108,7 +108,7 @@ class Running:
 
 
 def translators(folder: Path) -> list[Translator]:
-    """One for each pair."""
+    """Return a translator for each pair."""
     return [
         Translator.load(save_tiny(folder / "-".join(pair), seed, pair), device="cpu", threads=1)
         for seed, pair in enumerate(PAIRS, 1)
@@ -117,7 +117,7 @@ def translators(folder: Path) -> list[Translator]:
 
 @contextmanager
 def running(loaded: Sequence[Translator], keys: Sequence[str] = (), **settings: Any) -> Iterator[Running]:
-    """A server of translators, each for one of the pairs."""
+    """Run a server of translators, one for each of the pairs."""
     config, metrics = ServeConfig(port=0, **settings), Metrics()
     served: list[Served] = []
     for pair, translator in zip(PAIRS, loaded):

@@ -100,7 +100,7 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
         ),
         (
             ["presets", "--model.layers", "3"],
-            "settings need a preset to be laid over; name one, as in `transduce presets base …`",
+            "settings override those of a preset; name one, as in `transduce presets base …`",
         ),
         (["inspect"], "the following arguments are required: DATA; see transduce inspect --help"),
     ],
@@ -185,7 +185,7 @@ def test_doctor_says_whether_there_is_a_compiler(capsys: pytest.CaptureFixture[s
     assert re.search("our own decoding on the CPU +yes", capsys.readouterr().out)
     monkeypatch.setenv("CXX", "/no/compiler")
     assert main(["doctor"]) == 0
-    assert re.search("our own decoding on the CPU +no: CXX = /no/compiler names no program", capsys.readouterr().out)
+    assert re.search("our own decoding on the CPU +no: CXX = /no/compiler is not a program", capsys.readouterr().out)
 
 
 def test_doctor_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]):

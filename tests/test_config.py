@@ -211,7 +211,7 @@ def test_stacks_are_as_deep_as_layers_says_unless_they_differ():
     d_model=st.integers(1, 60), heads=st.integers(1, 60), positions=st.sampled_from(["sinusoidal", "learned", "rotary"])
 )
 def test_what_is_advised_is_legal(d_model: int, heads: int, positions: Literal["sinusoidal", "learned", "rotary"]):
-    """One remedy after another leads to settings that are taken."""
+    """Following the remedies one after another leads to settings that are accepted."""
     values: dict[str, Any] = {"d_model": d_model, "heads": heads, "positions": positions}
     for _ in range(4):
         try:

@@ -1,4 +1,4 @@
-"""docs/format.md tells the truth: its Python reads a model without transduce, its names are those of the weights."""
+"""docs/format.md is true: its Python reads a model without transduce, and its names are those of the weights."""
 
 import os
 import re

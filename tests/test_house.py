@@ -1,4 +1,4 @@
-"""The house itself: rooms use only rooms before them, the public names are there, nothing heavy is imported unasked."""
+"""Architecture: rooms use only earlier rooms, the public names are there, nothing heavy is imported unasked."""
 
 import ast
 import importlib
@@ -20,7 +20,7 @@ MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
 
 def room(module: str) -> str:
-    """The room of a module given as `transduce.text.clean` or `transduce.cli`."""
+    """Return the room of a module given as `transduce.text.clean` or `transduce.cli`."""
     parts = module.split(".")[1:]
     if not parts:
         return "ground"
@@ -30,7 +30,7 @@ def room(module: str) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of transduce that a file imports, at the top or inside functions."""
+    """Return the modules of transduce that a file imports, at the top or inside functions."""
     found: set[str] = set()
     for node in ast.walk(ast.parse((SOURCE / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""It learns to copy and to reverse, by the real command line, to a bar on sequences never seen."""
+"""Models learn to copy and to reverse, by the real command line, well enough on sequences never seen."""
 
 import random
 from pathlib import Path
@@ -21,7 +21,7 @@ TRAINING += ["--training.schedule", "linear", "--training.bleu-sentences", "100"
 
 
 def sequences(count: int) -> list[str]:
-    """Different sequences of two to six letters."""
+    """Return different sequences of two to six letters."""
     chance = random.Random(1)
     found: dict[str, None] = {}
     while len(found) < count:

@@ -1,4 +1,4 @@
-"""The pages tell the truth: commands run and print what is shown, Python runs, flags exist, links lead somewhere."""
+"""The pages are true: commands run and print what is shown, Python runs, flags exist, links lead somewhere."""
 
 import re
 import shlex
@@ -38,7 +38,7 @@ def test_commands_run_and_print_what_is_shown(
     page: str, reader: Reader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(reader.folder)
-    # What a page goes on from was made by those before it.
+    # A page builds on the results of earlier ones.
     for earlier in PAGES[: PAGES.index(page) + 1]:
         for line, shown in commands(earlier):
             if line not in reader.typed:
@@ -73,7 +73,7 @@ def test_what_is_not_run_holds_no_command(page: str) -> None:
 
 @pytest.fixture(scope="module")
 def flags() -> dict[str, set[str]]:
-    """The flags of each verb."""
+    """Return the flags of each verb."""
     from contextlib import redirect_stdout
     from io import StringIO
 
@@ -100,7 +100,7 @@ def test_flags_in_the_text_are_flags(page: str, flags: dict[str, set[str]]) -> N
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading, as GitHub and the site make it."""
+    """Return the anchor of a heading, as GitHub and the site make it."""
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
     return re.sub(r"[^\w\- ]", "", plain.lower()).strip().replace(" ", "-")
 

@@ -1,4 +1,4 @@
-"""Parsing from a treebank to scores, through the command line and from Python."""
+"""Parsing from a treebank to scores, on the command line and in Python."""
 
 import json
 from collections import Counter
@@ -109,13 +109,15 @@ def test_a_search_without_room_for_the_dev_trees_is_known_before_the_first_step(
     longest = max(len(tree.words()) for tree in make_trees(40, 2))
     assert main([*run, "--out", str(tmp_path / "none"), "--search.max-tokens", str(longest)]) == 1
     message = capsys.readouterr().err
-    assert f"of a tree of dev the words alone are {longest} tokens, and the search may say {longest}" in message
+    assert (
+        f"the words of a tree of dev alone are {longest} tokens, but the search may produce only {longest}" in message
+    )
     assert "use --search.extra-tokens 300 and --search.max-tokens off" in message
     assert main([*run, "--out", str(tmp_path / "some"), "--search.max-tokens", str(longest + 1)]) == 0
     said = capsys.readouterr().err
     data = DataSet.open(folder / "data")
     many = int((data.dev.lengths("target") > longest + 1).sum())
-    assert f"dev: {many} of 40 trees are longer than the search may say" in said
+    assert f"dev: {many} of 40 trees are longer than the search may produce" in said
 
 
 def test_every_line_gets_a_tree_over_its_words(folder: Path, tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_the_words_of_trees_are_parsed(folder: Path, tmp_path: Path, capsys: pyt
 
 
 def test_a_killed_job_goes_on(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its counts and its picture are of all lines, those from before too."""
+    """Its counts and its picture cover all lines, including those from before."""
     out, whole = tmp_path / "out.trees", tmp_path / "whole.trees"
     source = tmp_path / "in.txt"
     source.write_text("xyzzy " * 40 + "\n" + (folder / "dev.txt").read_text(encoding="utf-8"), encoding="utf-8")
@@ -154,8 +156,8 @@ def test_a_killed_job_goes_on(folder: Path, tmp_path: Path, capsys: pytest.Captu
     picture = tmp_path / "whole.svg"
     assert run_parse(folder, *flags, "--out", str(whole), "--svg", str(picture)) == 0
     expected = capsys.readouterr().err.splitlines()[-1]
-    assert expected.startswith("no trees: ")
-    assert not expected.startswith("no trees: 0")
+    assert expected.startswith("no tree found: ")
+    assert not expected.startswith("no tree found:  0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "FIRST_TEXTS", 8)
         saves: list[int] = []
@@ -173,7 +175,7 @@ def test_a_killed_job_goes_on(folder: Path, tmp_path: Path, capsys: pytest.Captu
     assert not out.exists()
     assert run_parse(folder, *flags, "--out", str(out), "--svg", str(tmp_path / "out.svg")) == 0
     said = capsys.readouterr().err.splitlines()
-    assert f"{out}: 8 lines are there from before; going on" in said
+    assert f"{out}: resuming after 8 lines" in said
     assert said[-1] == expected
     assert out.read_bytes() == whole.read_bytes()
     assert (tmp_path / "out.svg").read_bytes() == picture.read_bytes()
@@ -231,7 +233,7 @@ def test_without_the_constraint_what_is_no_tree_is_counted(
     assert [len(tree.words()) for tree in trees] == [40, 6]
     flat = sum(len(tree.spans()) == 1 for tree in trees)
     assert flat >= 1
-    assert f"no trees: {flat} of 2 sentences" in printed.err
+    assert f"no tree found: {flat} of 2 sentences" in printed.err
 
 
 def test_several_runs_are_an_ensemble(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -270,15 +272,15 @@ def test_trees_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str], tmp_p
         assert run_parse(folder, "--svg", str(first), "--input", str(source)) == 0
     assert f"{first}: the first 1 of 2 trees" in capsys.readouterr().err
     assert run_parse(folder, "--svg", str(svg), "--input", str(source)) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--n-best", "2"], "--n-best 2 needs --json"),
-        (["--trees", "dev.mrg"], "--input and --trees both say what is parsed"),
-        (["--svg", "-"], "--svg - is no file; name one"),
+        (["--trees", "dev.mrg"], "--input and --trees both say what to parse"),
+        (["--svg", "-"], "--svg - is not a file; name one"),
         (["--draw", "--json"], "--draw and --json are two kinds of output"),
         (["--threads", "0"], "--threads 0 is not positive"),
         (["--bean", "2"], "unknown flag --bean; did you mean --beam?"),
@@ -292,9 +294,9 @@ def test_what_cannot_be_meant_is_refused(
 
 
 def test_a_tree_needs_words_and_room(parser: Parser) -> None:
-    with pytest.raises(DataError, match=r"^text 2: has no words, and a tree needs one$"):
+    with pytest.raises(DataError, match=r"^text 2: has no words, and a tree needs at least one$"):
         parser.parse(["a dog", " "])
-    with pytest.raises(DataError, match="the text: has 6 words, and its tree may have 6 tokens"):
+    with pytest.raises(DataError, match="the text: has 6 words, but its tree may have only 6 tokens"):
         parser.parse("the dog sees a cat .", max_tokens=6)
     with pytest.raises(DataError, match="half of a surrogate pair"):
         parser.parse("\ud800")
@@ -310,7 +312,7 @@ def test_the_least_room_gives_the_flat_tree(parser: Parser) -> None:
 
 
 def load_random(folder: Path, out: Path, slots: Slots, **options: Any) -> Parser:
-    """A model that has learned nothing."""
+    """Return an untrained model."""
     trees = [*make_trees(20, 1), parse_tree("(S (NP (NNP Zoë)) (VP (VBZ xyzzy)))")] * 2
     symbols = Counter(symbol for tree in trees for symbol in to_sequence(tree, slots=slots))
     subwords = {
@@ -348,7 +350,7 @@ def test_a_model_that_translates_is_no_parser(tmp_path: Path) -> None:
     config = Config(model=ModelConfig(vocabulary=len(subwords), layers=1, d_model=8, d_ff=8, heads=1))
     weights = Transformer(config.model).state_dict()
     save_model(tmp_path / "model", config, weights, {"source": subwords, "target": subwords}, {})
-    with pytest.raises(DataError, match="model: the model was not trained on trees; prepare them with"):
+    with pytest.raises(DataError, match="model: the model was not trained on trees; prepare trees with"):
         Parser.load(tmp_path / "model", threads=1)
 
 

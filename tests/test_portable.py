@@ -1,4 +1,4 @@
-"""It runs where people are: nothing that only one system has is used without another way."""
+"""The package runs where people are: anything that only one system has comes with another way."""
 
 import ast
 import errno
@@ -47,7 +47,7 @@ OS = {
 }
 SIGNALS = {"SIGKILL", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGPIPE", "SIGBREAK", "alarm", "sigwait"}
 SIGNALS |= {"pthread_sigmask", "pthread_kill", "setitimer", "siginterrupt"}
-# Where such names stand, each with another way beside it; the tests below take them away.
+# Where such names are used, each with an alternative; the tests below take the names away.
 ALLOWED = {
     "disk.py": {"fcntl", "msvcrt"},
     "doctor.py": {"os.sysconf", "/proc/cpuinfo"},
@@ -62,7 +62,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def find_special(path: Path) -> Iterator[str]:
-    """The names in a file that not every system has."""
+    """Yield the names in a file that not every system has."""
     for node in ast.walk(parse(path)):
         match node:
             case ast.Import(names=names):
@@ -92,7 +92,7 @@ def calls(path: Path) -> Iterator[tuple[ast.Call, str]]:
 
 
 def is_text_file(call: ast.Call, name: str) -> bool:
-    """Whether a call opens a file as text, as far as one can see."""
+    """Whether a call opens a file as text, as far as the source shows."""
     if name in ("read_text", "write_text", "TextIOWrapper"):
         return True
     given = [argument.value for argument in call.args[:2] if isinstance(argument, ast.Constant)]
@@ -112,7 +112,7 @@ def test_text_is_utf_8_whatever_the_system_thinks():
 
 
 def test_files_get_their_names_by_disk_alone():
-    """Where a rename that Windows refuses for a moment is tried again."""
+    """Only there is a rename tried again that Windows refuses for a moment."""
     moves: Counter[str] = Counter()
     for path in FILES:
         for node in ast.walk(parse(path)):
@@ -127,7 +127,7 @@ def test_files_get_their_names_by_disk_alone():
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
-    """A system without what POSIX has, and with the locks of Windows; returns what was locked where."""
+    """A system without what POSIX has, with Windows' locks; records what was locked where."""
     kept = {"getuid", "geteuid", "wait", "waitpid", "uname", "SIGKILL"}  # without them Python itself does not run here
     for module, names in ((os, OS), (signal, SIGNALS)):
         for name in names - kept:
@@ -258,7 +258,7 @@ def test_a_compiler_may_have_spaces_in_its_name(tmp_path: Path, monkeypatch: pyt
 
 
 class WithoutFloat64(TorchFunctionMode):
-    """As Apple's GPUs are: what is on the device has no float64. Tensors made without naming a device are not on it."""
+    """A device without float64, like Apple's GPUs. Tensors made without naming a device are not on it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ def start(code: list[str], arguments: list[str], **variables: str) -> subprocess
 
 
 def test_the_module_is_the_command(tmp_path: Path):
-    """The same words and exit codes, under the same name; the script is what pip makes of the entry point."""
+    """The same output and exit codes, under the same name; the script is what pip makes of the entry point."""
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["transduce"]
     module, function = entry.split(":")
     script = tmp_path / "transduce"
@@ -343,7 +343,7 @@ def test_the_module_is_the_command(tmp_path: Path):
 
 
 def test_files_and_pipes_get_utf_8_whatever_the_system_writes():
-    """As on Windows, where a pipe has an old encoding; unless somebody says otherwise."""
+    """As on Windows, where a pipe has an old encoding; unless the user says otherwise."""
     old = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     arguments = ["average", "--help"]
     assert "RUN …" in start(["-m", "transduce"], arguments, **old).stdout.decode("utf-8")
@@ -369,7 +369,7 @@ def test_a_closed_pipe_on_windows_is_quiet(monkeypatch: pytest.MonkeyPatch, capf
 
 @pytest.mark.parametrize("platform", ["linux", "win32"])
 def test_a_port_belongs_to_one_server(monkeypatch: pytest.MonkeyPatch, platform: str):
-    """On Windows the option that lets a server start again at once would let two of them listen."""
+    """On Windows the option that lets a server restart at once would let two of them listen."""
     monkeypatch.setattr(sys, "platform", platform)
     with listen(ServeConfig(host="127.0.0.1", port=0)) as listening:
         again = listening.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)

@@ -1,4 +1,4 @@
-"""Recipes go from raw files to scores on small text: what they write down is true, and nothing is done twice."""
+"""Recipes go from raw files to scores on small text: their records are true, and nothing is done twice."""
 
 import hashlib
 import importlib
@@ -58,7 +58,7 @@ def run(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> None:
 
 
 def write(folder: Path, name: str, languages: tuple[str, str], split: str, first: int, many: int) -> None:
-    """Some pairs of the built-in corpus as two files."""
+    """Write pairs of the built-in corpus as two files."""
     folder.mkdir(parents=True, exist_ok=True)
     pairs = corpus(split, first + many)[first:]  # pyright: ignore[reportArgumentType]
     for side, language in enumerate(languages):
@@ -75,7 +75,7 @@ def manifest(data: Path) -> dict[str, Any]:
 
 
 def check_score(found: dict[str, Any], name: str, said: Path, reference: Path, *, lowercase: bool = False) -> None:
-    """The score that was written down is that of the files."""
+    """Fail unless the recorded score is that of the files."""
     expected = sacrebleu.BLEU(lowercase=lowercase)
     lines = said.read_text().splitlines(), [reference.read_text().splitlines()]
     assert len(lines[0]) == TEST
@@ -154,7 +154,7 @@ def test_a_pool_of_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reci
     assert schedule == ("inverse-sqrt" if training == "paper" else "linear")
     assert ("train run-last" in found["steps"]) == (training == "modern")
     if training == "modern":
-        # The last steps have other text and the same subwords, and begin with the weights that are there.
+        # The last steps use other text with the same subwords, and start from the trained weights.
         inputs = {
             Path(file).name: each["weight"] for each in manifest(out / "data-last")["inputs"] for file in each["files"]
         }
@@ -173,7 +173,7 @@ def test_a_pool_of_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reci
 
 
 def test_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Only text that may be used is, none of the test sets is trained on, and what comes out is small."""
+    """Only text with a fitting licence is used, none of the test sets is trained on, and the result is small."""
     data, out = tmp_path / "text", tmp_path / "out"
     write_pool(data, ("en", "de"), ("tatoeba", "europarl.1"))
     write(data, "wesnoth", ("en", "de"), "train", TRAIN, 30)
@@ -215,7 +215,7 @@ def test_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_sentences_with_numbers():
-    """Both sides say the same numbers, and what is asked at the end is in none of them."""
+    """Both sides have the same numbers, and the questions of the quiz are in no training pair."""
     numerals = importlib.import_module("numerals")
     pairs = numerals.make_pairs(4000)
     assert pairs == numerals.make_pairs(4000)
@@ -321,7 +321,7 @@ def test_table3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def make_translator(folder: Path, lines: list[str], subwords: int, **sizes: Any) -> Subwords:
-    """A model that has learned nothing, but knows these words; returns its subwords."""
+    """Save an untrained model with subwords of these lines; return the subwords."""
     known = Subwords(learn(lines, SubwordsConfig(size=subwords, coverage=1.0)))
     config = Config(model=ModelConfig(vocabulary=len(known), **sizes))
     torch.manual_seed(1)
@@ -410,7 +410,7 @@ def test_mistakes_are_answered_before_any_work(
 
 
 def nest(tree: Tree) -> Tree:
-    """The same with a bracket around what follows an article, as some who made GENIA had it."""
+    """Return the tree with a bracket around what follows an article, as some of GENIA's annotators had it."""
     children = tuple(nest(child) for child in tree.children)
     if tree.label == "NP" and len(children) > 1 and children[0].label == "DT":
         children = (children[0], Tree("NP", children[1:]))
@@ -432,7 +432,7 @@ def test_trees_that_are_written_as_the_dev_set_is():
 
 
 def test_parsing_several_treebanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Models learn both; then each treebank has models of its own, which begin with these."""
+    """Models learn both; then each treebank has its own models, which start from these."""
     out = tmp_path / "out"
     trees = make_trees(60, seed=3)
     parts = {"one": trees, "other": [nest(tree) for tree in make_trees(60, seed=4)]}

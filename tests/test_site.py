@@ -1,4 +1,4 @@
-"""The site is whole: it builds strictly, loads nothing from elsewhere, and shows source and equations as they are."""
+"""The site is complete: it builds strictly, loads nothing from elsewhere, shows source and equations as they are."""
 
 import importlib
 import inspect
@@ -16,7 +16,7 @@ from pages import PAGES, blocks
 
 
 class Page(HTMLParser):
-    """What a page links to and loads, its anchors, its equations, and the text of its blocks of code."""
+    """What a page links to and loads, its anchors, its equations, and the text of its code blocks."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[str, Page]:
-    """By file; the page for what is not found is laid out for the root of a server."""
+    """The pages by file, but for 404.html, which is laid out for the root of a server."""
     return {path.name: Page(path) for path in site.glob("*.html") if path.name != "404.html"}
 
 

@@ -32,7 +32,7 @@ from transduce.strict import (
 
 @dataclass(frozen=True, kw_only=True)
 class Inner(Settings):
-    """One field of each kind, as a nested section."""
+    """A nested section with one field of each kind."""
 
     section: ClassVar[str] = "inner"
 
@@ -55,7 +55,7 @@ class Inner(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Outer(Settings):
-    """Fields of its own and a nested section."""
+    """A section with its own fields and a nested one."""
 
     files: tuple[Path, ...] = ()
     """paths"""
@@ -73,7 +73,7 @@ class Outer(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Required:
-    """A record without defaults, not even of its nested one."""
+    """A record without defaults, not even for its nested one."""
 
     size: int
     inner: Inner
@@ -141,10 +141,10 @@ def test_wrong_types_are_refused(name: str, value: object, wanted: str):
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("files", 3, "3, wanted a path or a list of such"),
-        ("files", ["a", 3], '["a", 3], wanted a path or a list of such'),
-        ("files", [""], '[""], wanted a path or a list of such'),
-        ("numbers", ["1"], '["1"], wanted a whole number or a list of such or "off"'),
+        ("files", 3, "3, wanted a path or a list of them"),
+        ("files", ["a", 3], '["a", 3], wanted a path or a list of them'),
+        ("files", [""], '[""], wanted a path or a list of them'),
+        ("numbers", ["1"], '["1"], wanted a whole number or a list of them or "off"'),
     ],
 )
 def test_wrong_lists_are_refused(name: str, value: object, wanted: str):

@@ -1,4 +1,4 @@
-"""The wheel holds all of the package: what is no Python too, such as the C++ code, the pages and py.typed."""
+"""The wheel holds the whole package, including what is not Python: the C++ code, the pages and py.typed."""
 
 import shutil
 import subprocess

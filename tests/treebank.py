@@ -9,7 +9,7 @@ VERBS = ["sees", "finds", "likes", "follows"]
 
 
 def make_trees(count: int, seed: int) -> list[Tree]:
-    """Random trees; what a phrase with a preposition belongs to is told by the preposition."""
+    """Return random trees; a preposition tells what its phrase attaches to."""
     chance = random.Random(seed)
     return [_sentence(chance) for _ in range(count)]
 

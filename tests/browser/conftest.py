@@ -1,4 +1,4 @@
-"""Chromium, and pages in it that must not complain."""
+"""Chromium, and pages opened in it that must log nothing."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ LOCAL = ("file:", "data:", "blob:")
 
 @pytest.fixture(scope="module")  # and not longer: while Playwright runs, other tests could not use asyncio
 def browser() -> Iterator[Browser]:
-    """The Chromium of install.py, with its own libraries and font; elsewhere than on Linux that of Playwright."""
+    """The Chromium of install.py with its own libraries and font; on other systems than Linux, Playwright's."""
     own = folder()
     there = (own / "chromium").exists()
     environment = {"LD_LIBRARY_PATH": f"{own}/lib", "FONTCONFIG_PATH": str(own)} if there else {}
@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page from its text as a file; what it logs, and any error or request, fails the test."""
+    """Open a page from its text, as a file; whatever it logs, and any error or request, fails the test."""
     wrong: list[str] = []
     pages: list[Page] = []
 

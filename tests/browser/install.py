@@ -1,8 +1,8 @@
-"""Puts a Chromium for the browser tests beside the Python that runs this: python tests/browser/install.py
+"""Install a Chromium for the browser tests beside the Python that runs this: python tests/browser/install.py
 
-On Linux it comes from npm's registry, by the npm that basedpyright brings along: @sparticuz/chromium is a headless
-build with the libraries and the font it needs, so that nothing need be installed on the machine. Its checksum is pinned
-here. On other systems Playwright fetches its own.
+On Linux it comes from npm's registry, by the npm in basedpyright's dependencies: @sparticuz/chromium is a headless
+build with the libraries and the font it needs, so that nothing has to be installed on the machine. Its checksum is
+pinned here. On other systems Playwright fetches its own.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ fs.createReadStream(from).pipe(zlib.createBrotliDecompress()).pipe(fs.createWrit
 
 
 def folder() -> Path:
-    """Where it is, or would be."""
+    """Return the folder for Chromium, whether or not it exists."""
     return Path(sys.prefix) / f"chromium-{VERSION}"
 
 
 def unpack(archive: Path, into: Path) -> None:
-    """Unpack an archive whose checksum was right; the first releases of Python 3.11 cannot refuse odd names."""
+    """Unpack a verified archive; the first releases of Python 3.11 have no filter against unsafe names."""
     with tarfile.open(archive) as packed:
         if hasattr(tarfile, "data_filter"):
             packed.extractall(into, filter="data")
@@ -45,7 +45,7 @@ def unpack(archive: Path, into: Path) -> None:
 
 
 def install() -> None:
-    """Fetch, check and unpack it; a folder that is there is whole."""
+    """Fetch, check and unpack Chromium; a folder that exists is complete."""
     if folder().exists():
         return
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):

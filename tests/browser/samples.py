@@ -1,4 +1,4 @@
-"""What the pages are given in tests: attention, steps, a beam and heads whose look is known."""
+"""Data for pages in tests: attention, steps, a beam and heads whose drawing is known."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ LAYERS, HEADS = 2, 3
 
 
 def make_seen(source: int = 5, target: int = 4) -> Seen:
-    """A sentence of so many subwords; of layer 1, heads look at their own place, the one before, and everywhere."""
+    """Return a sentence of so many subwords; heads of layer 1 attend to their own place, the previous, everywhere."""
     pieces = tuple(f"▁word{n}" if n % 2 == 0 else f"on{n}" for n in range(source))
     words = tuple(f"▁wort{n}" if n % 2 == 0 else f"fort{n}" for n in range(target))
 
@@ -62,13 +62,13 @@ ROLES = {kind: [["same", "previous", "broad"], ["broad", "mixed", "end"]] for ki
 
 
 def sentence_page(seen: Seen, *, roles: bool = False) -> str:
-    """The page of `transduce show`."""
+    """Return the page of `transduce show`."""
     data = seen.to_dict(4) | ({"roles": ROLES} if roles else {})
     return make_page(seen.source, data, SENTENCE_SCRIPTS, "showSentence")
 
 
 def make_findings(layers: int = 2, heads: int = 3) -> dict[str, Any]:
-    """What `transduce heads --json` prints: of the encoder the last head matters most, of the others less."""
+    """Return the output of `transduce heads --json`; the model misses the encoder's last head most."""
     found: list[dict[str, Any]] = []
     for kind, names in (("encoder", ("previous", "end")), ("decoder", ("begin",)), ("cross", ("aligned", "rare"))):
         for layer in range(1, layers + 1):
@@ -94,5 +94,5 @@ def make_findings(layers: int = 2, heads: int = 3) -> dict[str, Any]:
 
 
 def heads_page(found: dict[str, Any]) -> str:
-    """The page of `transduce heads`."""
+    """Return the page of `transduce heads`."""
     return make_page("Heads", found, HEADS_SCRIPTS, "showHeads")

@@ -1,4 +1,4 @@
-"""The site in Chromium: light and dark, on a desk and on a phone, without anything from elsewhere."""
+"""The documentation site in Chromium: light and dark, on desktops and phones, with nothing loaded from elsewhere."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_pages_fit_their_window(site: Path, page: Page, name: str) -> None:
 
 
 def brightness(colour: str) -> float:
-    """Of a colour as rgb(…)."""
+    """Return the brightness of a colour given as rgb(…)."""
     return sum(float(part) for part in colour.split("(")[1].rstrip(")").split(",")[:3])
 
 

@@ -7,7 +7,7 @@ from samples import Open, heads_page, make_findings
 
 @pytest.fixture
 def page(open_page: Open) -> Page:
-    """Eighteen heads."""
+    """The page of eighteen heads."""
     return open_page(heads_page(make_findings()))
 
 

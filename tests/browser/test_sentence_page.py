@@ -1,4 +1,4 @@
-"""The page of a sentence in Chromium: what is pointed at, clicked and typed changes what it must."""
+"""The page of a sentence in Chromium: pointing, clicking and typing change what they should."""
 
 import re
 from itertools import pairwise
@@ -14,7 +14,7 @@ SCREENS = [(360, 740, "dark"), (820, 1000, "light"), (1200, 900, "light")]
 
 @pytest.fixture
 def page(open_page: Open) -> Page:
-    """The page of five subwords."""
+    """The page of a sentence with five subwords."""
     return open_page(sentence_page(make_seen(), roles=True))
 
 
@@ -45,7 +45,7 @@ def test_sentence_and_translation_are_shown_as_text(page: Page):
 
 
 def test_kind_layer_and_heads_choose_the_lines(page: Page):
-    """In layer 1: a line for each word in each of two heads, and everywhere (six keys, above the threshold) in one."""
+    """In layer 1 two heads have one line per word, and one head attends to all six keys, above the threshold."""
     choose(page, "layer", 0)
     assert lines(page) == 6 + 6 + 36
     only(page, 0)
@@ -64,7 +64,7 @@ def test_kind_layer_and_heads_choose_the_lines(page: Page):
     assert word(page, "query", 0).locator("text").text_content() == "⟨begin⟩"
     page.get_by_role("button", name="none", exact=True).click()
     assert lines(page) == 0
-    expect(page.locator("#attention .plot")).to_have_text("No head is chosen.")
+    expect(page.locator("#attention .plot")).to_have_text("No head selected.")
     page.get_by_role("button", name="all", exact=True).click()
     assert lines(page) == 25
 
@@ -90,7 +90,7 @@ def test_pointing_at_a_word_shows_where_it_looks(page: Page):
     word(page, "query", 2).hover()
     assert lines(page) == 6 + 2 + 1
     detail = page.locator(".detail")
-    expect(detail.locator("h3")).to_have_text("word2 looks at")
+    expect(detail.locator("h3")).to_have_text("word2 attends to")
     assert detail.locator(".who").all_text_contents() == ["head 1: broad", "head 2: mixed", "head 3: end"]
     assert detail.locator(".who:nth-of-type(n) + .bar").nth(1).inner_text().split() == ["word0", ".75"]
     # Its shares stand behind the words it looks at: one head on every word, two more on the first.
@@ -98,7 +98,7 @@ def test_pointing_at_a_word_shows_where_it_looks(page: Page):
     assert word(page, "key", 2).locator(".shares rect").count() == 2
     assert word(page, "key", 4).locator(".shares rect").count() == 1
     word(page, "key", 0).hover()
-    expect(detail.locator("h3")).to_have_text("word0 is looked at by")
+    expect(detail.locator("h3")).to_have_text("word0 is attended to by")
     assert lines(page) == 6 + 6 + 6
     page.locator("h1").hover()
     expect(detail).to_contain_text("Point at a word")
@@ -109,7 +109,7 @@ def test_a_click_keeps_a_word_and_another_lets_it_go(page: Page):
     whole = lines(page)
     word(page, "query", 1).click()
     page.locator("h1").hover()
-    expect(page.locator(".detail h3")).to_have_text("·on1 looks at")
+    expect(page.locator(".detail h3")).to_have_text("·on1 attends to")
     assert word(page, "query", 1).get_attribute("aria-pressed") == "true"
     only(page, 2)  # what is kept stays kept when heads change
     assert lines(page) == 1
@@ -128,11 +128,11 @@ def test_the_keyboard_reaches_everything(page: Page):
     word(page, "query", 0).focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    expect(page.locator(".detail h3")).to_have_text("word2 looks at")
+    expect(page.locator(".detail h3")).to_have_text("word2 attends to")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".detail h3")).to_have_text("word2 is looked at by")
+    expect(page.locator(".detail h3")).to_have_text("word2 is attended to by")
     page.keyboard.press("End")
-    expect(page.locator(".detail h3")).to_have_text("⟨end⟩ is looked at by")
+    expect(page.locator(".detail h3")).to_have_text("⟨end⟩ is attended to by")
     page.keyboard.press("Enter")
     assert word(page, "key", 5).get_attribute("aria-pressed") == "true"
     page.keyboard.press("Escape")
@@ -144,7 +144,7 @@ def test_the_keyboard_reaches_everything(page: Page):
 def test_a_tap_shows_and_keeps(open_page: Open):
     page = open_page(sentence_page(make_seen()), width=360, height=740, has_touch=True, is_mobile=True)
     word(page, "query", 3).tap()
-    expect(page.locator(".detail h3")).to_have_text("·on3 looks at")
+    expect(page.locator(".detail h3")).to_have_text("·on3 attends to")
     word(page, "query", 3).tap()
     expect(page.locator(".detail")).to_contain_text("Point at a word")
     page.locator("#probabilities .chips button").nth(0).tap()
@@ -175,7 +175,7 @@ def test_the_heat_map_has_a_map_for_each_head(page: Page):
     box = canvas.bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
-    expect(page.locator(".detail h3")).to_have_text("⟨end⟩ looks at")
+    expect(page.locator(".detail h3")).to_have_text("⟨end⟩ attends to")
     assert page.locator(".detail .bar").first.inner_text().split() == ["word4", "1.00"]
     assert page.locator(".detail .bar.chosen").inner_text().split() == ["⟨end⟩", "<.01"]
     shades = canvas.evaluate(
@@ -192,10 +192,10 @@ def test_the_heat_map_has_a_map_for_each_head(page: Page):
     assert shades[1] == "213,94,0,255"  # the second head's colour, at full strength
     canvas.focus()
     page.keyboard.press("ArrowUp")
-    expect(page.locator(".detail h3")).to_have_text("word4 looks at")
+    expect(page.locator(".detail h3")).to_have_text("word4 attends to")
     page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
     page.locator("h1").hover()
-    expect(page.locator(".detail h3")).to_have_text("⟨end⟩ looks at")
+    expect(page.locator(".detail h3")).to_have_text("⟨end⟩ attends to")
 
 
 def test_probabilities_and_rivals(page: Page):
@@ -240,7 +240,7 @@ def test_the_beam_is_a_tree(page: Page):
     nodes.nth(6).hover()
     expect(readout).to_have_text("·way: probability 0.368; log P so far -3.000; dropped from the beam here")
     nodes.nth(4).hover()
-    expect(readout).to_contain_text("on the way taken; its score is -0.700")
+    expect(readout).to_contain_text("on the path to the translation; its score is -0.700")
     page.locator("#beam .scroll").focus()
     page.keyboard.press("ArrowRight")
     expect(readout).to_contain_text("wort0: probability 0.905")
@@ -341,7 +341,7 @@ def test_the_drawing_can_be_saved(page: Page, tmp_path: Path, kind: str):
 
 
 def test_the_policy_lets_nothing_else_run(browser: Browser, tmp_path: Path):
-    """No script that is not the page's own, no request, and no style from an attribute."""
+    """No foreign script, no request, no style from an attribute."""
     path = tmp_path / "page.html"
     path.write_text(sentence_page(make_seen()), encoding="utf-8")
     page = browser.new_page()

@@ -26,14 +26,14 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[Translator]:
 
 @pytest.fixture(scope="module")
 def server(loaded: list[Translator]) -> Iterator[Running]:
-    """A server of all three."""
+    """A server of all three models."""
     with running(loaded) as server:
         yield server
 
 
 @pytest.fixture
 def visit(browser: Browser, server: Running) -> Iterator[Visit]:
-    """Opens the page; what it logs, and any error or request to elsewhere, fails the test."""
+    """Open the page; whatever it logs, and any error or request to another host, fails the test."""
     wrong: list[str] = []
     pages: list[Page] = []
 
@@ -55,7 +55,7 @@ def visit(browser: Browser, server: Running) -> Iterator[Visit]:
 
 
 def translate(page: Page, text: str) -> None:
-    """Choose English to German, type, and wait."""
+    """Choose English to German, type a text, and wait for its translation."""
     expect(page.locator("#source option")).to_have_count(3)
     page.locator("#source").select_option("en")
     page.locator("#target").select_option("de")
@@ -176,7 +176,7 @@ def test_a_file_comes_back_translated(visit: Visit, loaded: list[Translator], tm
     assert Path(download.value.path()).read_bytes().decode() == loaded[0].translate(text).text
     file.write_bytes(b"\xff\xfe\x00")
     page.locator("#file").set_input_files(file)
-    expect(page.locator("#progress-text")).to_have_text("letter.txt is not a text in UTF-8")
+    expect(page.locator("#progress-text")).to_have_text("letter.txt is not UTF-8 text")
 
 
 def test_a_document_comes_back_translated(visit: Visit, loaded: list[Translator], tmp_path: Path):
@@ -200,7 +200,7 @@ def test_what_is_no_document_is_said(browser: Browser, server: Running, tmp_path
     file = tmp_path / "letter.odt"
     file.write_bytes(b"two")
     page.locator("#file").set_input_files(file)
-    expect(page.locator("#progress-text")).to_contain_text("letter.odt: damaged, or no .odt document")
+    expect(page.locator("#progress-text")).to_contain_text("letter.odt: damaged, or not a .odt document")
     expect(page.locator("#stop")).to_be_hidden()
     assert page.locator("#progress").evaluate("bar => bar.value") == 0
     page.close()
@@ -211,7 +211,7 @@ def test_a_key_is_asked_for_where_one_is_needed(visit: Visit, browser: Browser, 
         page = browser.new_page()
         page.goto(server.url)
         translate(page, TEXT)
-        expect(page.locator("#status")).to_contain_text("an API key is needed")
+        expect(page.locator("#status")).to_contain_text("an API key is required")
         page.locator("#key").fill(KEY)
         expect(page.locator("#translation")).to_have_text(loaded[0].translate(TEXT).text)
         page.close()

@@ -1,4 +1,4 @@
-"""Minute models as folders on disk, and processes to be killed."""
+"""Tiny models as folders on disk, and processes that can be killed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,19 +12,19 @@ from transduce.decoding.translator import Translator
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has learned nothing: what it says is always the same, and nothing else is asked of it."""
+    """An untrained model: its output is always the same, and nothing else is asked of it."""
     return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def translator(tiny: Path) -> Translator:
-    """The same, loaded."""
+    """The tiny model, loaded."""
     return Translator.load(tiny, device="cpu")
 
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Where jobs run that are to be killed."""
+    """A server for jobs that are to be killed."""
     forks = Forks(tmp_path_factory.mktemp("forks"))
     yield forks
     forks.close()

@@ -1,4 +1,4 @@
-"""What the tests of the CPU engine share: its builds, a talk with its lines, its quantisation in plain torch."""
+"""Shared by the tests of the CPU engine: its builds, a record of its steps, its quantisation in plain torch."""
 
 import platform
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ AVX2 = ("-mavx2", "-mfma", "-mf16c")
 
 
 def find_builds() -> dict[str, tuple[str, ...] | None]:
-    """The flags of each kind of code that this machine can run: its own, and those for lesser ones."""
+    """Return the compiler flags of each build that this machine can run: native, and for lesser processors."""
     builds: dict[str, tuple[str, ...] | None] = {"native": None}
     information = Path("/proc/cpuinfo")
     if platform.machine() == "x86_64":
@@ -30,7 +30,7 @@ def find_builds() -> dict[str, tuple[str, ...] | None]:
 
 
 class Talk:
-    """Lines that are given tokens, and what each was told before: so that all logits can be computed again."""
+    """Lines that are fed tokens, with a record of all they were fed, so that every logit can be computed again."""
 
     def __init__(self, lines: CpuLines, seed: int = 0):
         self.lines, self.random = lines, np.random.default_rng(seed)
@@ -39,13 +39,13 @@ class Talk:
         self.records: list[tuple[np.ndarray, list[int], Tensor]] = []  # source, what was said, logits of the next
 
     def join(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
-        """Sentences come into slots."""
+        """Admit sentences to slots."""
         self.lines.admit(slots, sources)
         for slot, source in zip(slots, sources):
             self.sources[slot], self.said[slot] = source, [[] for _ in range(self.lines.beam)]
 
     def step(self, slots: Sequence[int], parents: np.ndarray | None = None) -> Tensor:
-        """One random token for each line of these slots, after random parents unless they are given."""
+        """Feed one random token to each line of these slots, after random parents unless given; return the logits."""
         shape, beam = (len(slots), self.lines.beam), self.lines.beam
         tokens = self.random.integers(0, self.lines.engine.config.vocabulary, shape, np.int32)
         parents = self.random.integers(0, beam, shape, np.int32) if parents is None else parents
@@ -58,11 +58,11 @@ class Talk:
         return logits
 
     def found(self) -> Tensor:
-        """All logits so far."""
+        """Return all logits so far."""
         return torch.stack([logits for _, _, logits in self.records])
 
     def expected(self, model: Transformer) -> Tensor:
-        """The same by the model, from whole sentences."""
+        """Return the same logits by the model, from whole sentences."""
         source, source_offsets = make_row([source.tolist() for source, _, _ in self.records])
         target, target_offsets = make_row([said for _, said, _ in self.records])
         states = model.decode(target, target_offsets, model.encode(source, source_offsets), source_offsets)
@@ -70,7 +70,7 @@ class Talk:
 
 
 class Quantised(TorchFunctionMode):
-    """Products and attention as the engine computes them in a precision."""
+    """Computes products and attention as the engine does in a precision."""
 
     def __init__(self, precision: str):
         super().__init__()
@@ -95,13 +95,13 @@ class Quantised(TorchFunctionMode):
 
 
 def to_integers(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row in integers from -127 to 127, and its scale."""
+    """Return each row as integers from -127 to 127, and its scale."""
     scales = rows.float().abs().amax(1, keepdim=True) / 127
     return (rows.float() * (1 / scales)).round().to(rows), scales.to(rows)
 
 
 def quantised(talk: Talk, model: Transformer, precision: str) -> Tensor:
-    """The logits of all that was said, with the engine's quantisation but in float64 otherwise."""
+    """Return the logits of all records, with the engine's quantisation but in float64 otherwise."""
     source, source_offsets = make_row([source.tolist() for source, _, _ in talk.records])
     target, target_offsets = make_row([said for _, said, _ in talk.records])
     with Quantised(precision) as mode:

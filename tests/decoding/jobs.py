@@ -37,11 +37,11 @@ class Forks(ForkServer):
         self.folder = folder
 
     def start(self, code: str, arguments: Sequence[str], files: Sequence[str], *, terminal: bool = False) -> int:
-        """Start a job with files for standard input, output and error; returns its process."""
+        """Start a job with files for standard input, output and error; return its process ID."""
         return super().start(PREAMBLE + code, ["translate", *arguments, "--device", "cpu"], files, terminal=terminal)
 
     def run(self, code: str, *arguments: str, source: Path | str = os.devnull) -> Ended:
-        """Run some code and then a job."""
+        """Run some code and then a job; wait for its end."""
         out, err = self.folder / "out", self.folder / "err"
         out.write_bytes(b"")
         err.write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Minute models on disk, with subwords learned for them."""
+"""Tiny models on disk, with subwords learned for them."""
 
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ SEARCH = SearchConfig(beam=2, extra_tokens=4)
 
 @cache
 def learn_subwords(size: int = 330) -> Subwords:
-    """Subwords of the built-in numbers, English and German."""
+    """Learn subwords of the built-in numbers, English and German."""
     lines = [line for pair in numbers.corpus("train", 400) for line in pair]
     return Subwords(learn(lines, SubwordsConfig(size=size, coverage=1.0)))
 
@@ -33,7 +33,7 @@ def save_tiny(
     spells: bool = False,
     **changes: Any,
 ) -> Path:
-    """Save a model with random weights, which seldom says bytes if it is not one that spells."""
+    """Save a model with random weights, which rarely produces byte subwords unless it is one that spells."""
     subwords = subwords or learn_subwords()
     sizes: dict[str, Any] = {"layers": 2, "d_model": 32, "d_ff": 48, "heads": 2, "tie": "none"}
     config = Config(model=ModelConfig(vocabulary=len(subwords), **{**sizes, **changes}), search=search)

@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tensors this small are computed faster by one thread; a test file has this by importing it."""
+    """Use one thread, the fastest for such small tensors, in every test of a file that imports this."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -35,7 +35,7 @@ def one_thread() -> Iterator[None]:
 
 
 def make_model(*, seed: int = 0, **changes: Any) -> Transformer:
-    """A model in float64, as it translates; norms, biases and outputs are random and large enough to disagree."""
+    """Return a model in float64 for decoding; its norms, biases and outputs are random, large enough to matter."""
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"vocabulary": VOCABULARY, "layers": 2, "d_model": 12, "d_ff": 20, "heads": 3}
     model = Transformer(ModelConfig(**{**sizes, **changes})).double().eval()
@@ -44,20 +44,20 @@ def make_model(*, seed: int = 0, **changes: Any) -> Transformer:
             if weight.ndim == 1:
                 weight.normal_(mean=float(name.endswith("norm.weight")), std=0.3)
         for module in model.modules():
-            if isinstance(module, MultiHeadAttention):  # at first it is made to say little
+            if isinstance(module, MultiHeadAttention):  # undo its small initial weights
                 module.projection[sum(module.widths[:2]) :] *= module.depth**0.5
                 module.output *= module.depth**0.5
     return model
 
 
 def random_sentences(lengths: Sequence[int], vocabulary: int = VOCABULARY, seed: int = 0) -> list[list[int]]:
-    """Sentences of these lengths, each with its end."""
+    """Return random sentences of these lengths, each with its end mark."""
     torch.manual_seed(seed)
     return [[*torch.randint(4, vocabulary, (length - 1,)).tolist(), END] for length in lengths]
 
 
 def make_row(sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Sentences back to back, and their offsets."""
+    """Return sentences back to back, and their offsets."""
     lengths = torch.tensor([0, *map(len, sentences)], dtype=torch.int32)
     tokens = torch.tensor([token for sentence in sentences for token in sentence], dtype=torch.int32)
     return tokens, lengths.cumsum(0).int()

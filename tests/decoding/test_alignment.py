@@ -1,4 +1,4 @@
-"""Word alignments: from the attention of the step that takes a word in, for words as a reader counts them."""
+"""Word alignments: from the attention of the step that reads a word, for words as a reader counts them."""
 
 from typing import Any
 
@@ -64,9 +64,9 @@ def test_shares_are_the_attention_of_one_layer(
 
 @pytest.mark.parametrize(("layers", "layer", "after"), [(1, 0, 0), (2, 1, 0), (6, 2, 1)])
 def test_a_model_that_looks_at_its_own_place_is_aligned_by_that(layers: int, layer: int, after: int):
-    """Weights made by hand: one layer looks from its place to the same one of the source, others anywhere.
+    """Weights made by hand: in one layer each position attends to the same one of the source, in others anywhere.
 
-    In deep decoders a word is taken in one step after it is said, so word i looks at place i + 1.
+    In deep decoders a word is read one step after it is generated, so word i attends to place i + 1.
     """
     model = Transformer(ModelConfig(vocabulary=20, layers=layers, d_model=32, d_ff=4, heads=1)).eval()
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_a_model_that_looks_at_its_own_place_is_aligned_by_that(layers: int, lay
 
 
 class Copier:
-    """A model by hand that says again what there is, each token a word; one head shows from where, as told."""
+    """A model made by hand that repeats its source, each token a word; one head shows the source position, as told."""
 
     def __init__(self, place: Place):
         self.place = place
@@ -101,7 +101,7 @@ class Copier:
         source_offsets: torch.Tensor,
         cross_weights: Any = None,
     ) -> torch.Tensor:
-        """Logits: a word is probable where it is among the source's."""
+        """Return logits in which a word is probable if it is in the source."""
         if cross_weights is not None:
             cross_weights += [[] for _ in self.decoder]
             for steps, keys in zip(offsets.diff().tolist(), source_offsets.diff().tolist()):
@@ -121,7 +121,7 @@ class Copier:
 
 
 class Words(Subwords):
-    """Subwords of which each is a word."""
+    """Subwords that are all whole words."""
 
     def __init__(self):
         self.ends = True
@@ -157,7 +157,7 @@ def test_places_are_written_and_read():
         [{"layer": 1, "head": 1, "after": 2}],
         [{"layer": 1, "head": 1, "after": None}],
     ):
-        with pytest.raises(DataError, match="no heads of it"):
+        with pytest.raises(DataError, match="names heads that it does not have"):
             alignment.read_places({"alignment": wrong}, model)
 
 
@@ -234,9 +234,9 @@ def test_links_of_translations_are_in_range(translator: Translator, text: str, m
     ("looks", "matched"),
     [
         ([[0.1, 0.6], [0.5, 0.2]], [1, 0]),
-        ([[0.6, 0.1], [0.5, 0.2]], [0, 1]),  # the first is taken by the one that looks at it more
+        ([[0.6, 0.1], [0.5, 0.2]], [0, 1]),  # the one with more attention to it gets the first
         ([[0.5, 0.2], [0.6, 0.1]], [1, 0]),
-        ([[0.5, 0.2], [0.6, 0.1], [0.4, 0.3]], [0, 0, 1]),  # all are taken once, and then again
+        ([[0.5, 0.2], [0.6, 0.1], [0.4, 0.3]], [0, 0, 1]),  # each is taken once before any is taken twice
         ([[0.5], [0.6]], [0, 0]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Beam search on toy models: the true best where the beam is wide enough, and the plain search where it is not."""
+"""Beam search on toy models: the true best if the beam is wide enough, and the plain search otherwise."""
 
 import math
 from dataclasses import replace
@@ -50,11 +50,11 @@ def test_the_penalty_is_the_papers():
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
 @pytest.mark.parametrize("n_best", [1, 3, 60])
 def test_a_beam_as_wide_as_the_tree_finds_the_true_best(n_best: int, alpha: float, stop: Any):
-    """With three words and four tokens 40 translations end and 81 are cut: of 60 the last are cut ones."""
+    """With three words and four tokens, 40 translations end and 81 are cut; the last of the 60 are cut ones."""
     limit, beam = 4, 27 * 4
     longer = 0
     for seed in range(4):
-        # "full" counts ends, and with fewer than the beam is wide it goes on to the limit: all of them are compared.
+        # "full" stops at `beam` ends; there are fewer, so it goes on to the limit and compares all translations.
         toy = Toy(6, seed=seed, loves=lambda said: {END: -1.0})
         config = SearchConfig(beam=beam, alpha=alpha, n_best=n_best, max_tokens=limit, stop=stop)
         (found,) = search_all(toy, [Task(SOURCE)], config)
@@ -118,7 +118,7 @@ def test_exactly_nothing_is_lost_by_stopping(beam: int, alpha: float):
 
 
 def test_as_soon_as_a_beam_has_ended_something_may_be_lost():
-    """Two short ones end at once; the one word four times would be better for its length."""
+    """Two short translations end at once; the same word four times would score better for its length."""
 
     def loves(said: Said) -> dict[int, float]:
         return (
@@ -135,7 +135,7 @@ def test_as_soon_as_a_beam_has_ended_something_may_be_lost():
 
 
 def test_where_every_line_would_rather_end_as_many_go_on():
-    """Of twice the beam half are ends; the length penalty makes the others worth it."""
+    """Half of the 2 × beam candidates are ends; the length penalty makes the others worthwhile."""
     toy = Toy(6, spread=0.1, loves=lambda said: {END: 5.0 if len(said) < 4 else 0.0})
     for beam in (2, 3, 5):
         config = SearchConfig(beam=beam, n_best=beam, alpha=8.0, max_tokens=6)
@@ -188,7 +188,7 @@ def test_what_is_cut_comes_after_what_has_ended():
 
 @pytest.mark.parametrize("beam", [1, 2, 9])
 def test_fewer_words_than_the_beam_is_wide(beam: int):
-    """Of five tokens three may be said, one of them the end."""
+    """Of five tokens, three may be generated, one of them the end."""
     toy = Toy(5)
     (found,) = search_all(toy, [Task(SOURCE)], SearchConfig(beam=beam, n_best=beam, max_tokens=3, alpha=1.0))
     expected, _ = plain_beam(toy.tell(SOURCE.tolist()), beam=beam, alpha=1.0, limit=3, n_best=beam)
@@ -199,7 +199,7 @@ def test_fewer_words_than_the_beam_is_wide(beam: int):
 @pytest.mark.parametrize("sample", [False, True])
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_where_nothing_may_be_said_a_translation_is_cut(steps: int, sample: bool):
-    """Padding and the beginning are never said; if a prefix wants them there is no way on."""
+    """Padding and the begin mark are never generated; a prefix that requires them has no continuation."""
     prefix = [*[4, 5, 4][:steps], PAD]
     config = SearchConfig(beam=3, n_best=3, sample=sample, alpha=1.0)
     toy = Toy(8)
@@ -228,7 +228,7 @@ def test_the_same_again():
 @pytest.mark.parametrize("stop", ["exact", "full"])
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
 def test_what_is_done_stays_as_it_is_and_where_it_is(stop: Any, alpha: float):
-    """Others of them go on; the tensors remain those that a recorded step knows."""
+    """While other sentences continue; the tensors remain those that a recorded step knows."""
     beam, limits = 3, [2, 9, 5, 7]
     beams = Beams(4, 9, SearchConfig(beam=beam, n_best=2, alpha=alpha, stop=stop), torch.device("cpu"))
     places = [part.data_ptr() for part in beams.state()]

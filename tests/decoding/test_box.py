@@ -1,4 +1,4 @@
-"""The translators in the box: whole, small, found by their languages, and their cards tell the truth."""
+"""The translators in the box: complete, small, found by their languages, and described truthfully by their cards."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ def no_models_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def read_rows(card: str) -> list[tuple[str, str, str]]:
-    """The sentences of a card, what the model says, and the remark."""
+    """Read the sentences in a card, their translations, and the remarks."""
     return re.findall(r"^\| \d+ \| (.+?) \| (.+?) \| (.*?) ?\|$", card, re.MULTILINE)
 
 
@@ -76,4 +76,4 @@ def test_a_card_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     assert card.strip() in (BOX / "en-de" / "README.md").read_text(encoding="utf-8")
     shutil.copytree(BOX / "en-de", tmp_path / "own", ignore=shutil.ignore_patterns("README.md"))
     assert main(["models", "--card", str(tmp_path / "own")]) == 1
-    assert capsys.readouterr().err == f"error: {tmp_path}/own/README.md: is not there; this model has no card\n"
+    assert capsys.readouterr().err == f"error: {tmp_path}/own/README.md: does not exist; this model has no card\n"

@@ -1,4 +1,4 @@
-"""Trees in brackets: what may be said next is exactly what some whole tree says; no search ends in anything else."""
+"""Trees in brackets: a token is allowed exactly if some whole tree continues with it, and every search ends in one."""
 
 import math
 from functools import cache
@@ -25,7 +25,7 @@ VOCABULARIES = {
     "tags": [*SPECIAL, "▁NN", "▁(", "▁)A", "▁,"],
     "words": [*SPECIAL, "▁NN", "▁(", "▁)A", "▁=(dog", "▁=(cat"],
 }
-# The sentences' words: what stands for them is known but for where they are said.
+# The words of the sentences, some of which are symbols of the vocabulary.
 WORDS = ["dog", "bird", "cat", "dog", "dog", "fish", "cat"]
 Said = tuple[int, ...]
 
@@ -47,7 +47,7 @@ def tokens_of(pieces: list[str], words: int) -> list[int]:
 
 @cache
 def whole_trees(kind: str, words: int, limit: int) -> frozenset[Said]:
-    """All trees over so many words of at most so many tokens, the end counted: found by trying everything."""
+    """Return all trees over `words` words with at most so many tokens, the end included, by trying everything."""
     pieces = VOCABULARIES[kind]
     tokens = [*range(len(SPECIAL), len(pieces)), *([UNKNOWN] if kind == "words" else [])]
     lengths = range(words, limit)
@@ -80,7 +80,7 @@ def test_what_may_be_said_is_what_some_tree_says(kind: str, words: int, limit: i
             following.setdefault(tree[:place], set()).add(token)
     brackets = Brackets.find(VOCABULARIES[kind])
     for said, wanted in following.items():
-        # The line walks about between its two places, as lines do.
+        # The hypothesis moves between the slot's two lines, as in a search.
         lines = OpenTrees(brackets, 3, 2, limit, torch.device("cpu"))
         lines.begin([1], [tokens_of(VOCABULARIES[kind], words)], [limit])
         at = 0
@@ -172,7 +172,7 @@ def test_a_bracket_that_nothing_closes_is_never_opened() -> None:
 def test_a_tree_that_cannot_fit_is_refused() -> None:
     pieces = VOCABULARIES["plain"]
     task = Task(np.array([4, 5, 6, END]), words=[1, 1, 1], max_tokens=3)
-    with pytest.raises(DataError, match="sentence 1: has 3 words, and its tree may have 3 tokens"):
+    with pytest.raises(DataError, match="sentence 1: has 3 words, but its tree may have only 3 tokens"):
         search_all(Toy(len(pieces)), [task], SearchConfig(), pieces)
 
 

@@ -1,4 +1,4 @@
-"""What is spelled in bytes: whole characters, which the source has or the vocabulary has others like."""
+"""Characters spelled in bytes: they are whole, and in the source or near others that the vocabulary has."""
 
 import unicodedata
 from pathlib import Path
@@ -26,7 +26,7 @@ ODD = "🍍日é…҉\ue000\x80"  # in and beside the blocks of the vocabulary, 
 
 
 def is_usual(character: str) -> bool:
-    """By its definition: it stands in a block of a character of the vocabulary, and can be seen."""
+    """Whether a character is visible and in the block of one in the vocabulary, by definition."""
     blocks = {ord(one) // BLOCK for own in TEXTS if len(own) != 1 or own < b"\x80" for one in own.decode()}
     return ord(character) // BLOCK in blocks and unicodedata.category(character)[0] in "LMNPS"
 
@@ -35,7 +35,7 @@ USUAL = {chr(code).encode() for code in range(0x80, 0x110000) if not 0xD800 <= c
 
 
 def may_follow(said: bytes, token: int, source: str) -> bool:
-    """Whether a subword goes on with what was said, of which the last character may be unfinished."""
+    """Whether a subword continues the output so far, whose last character may be unfinished."""
     begun, own = find_unfinished(said), TEXTS[token]
     if len(own) != 1 or own < b"\x80":
         return not begun
@@ -79,7 +79,7 @@ def test_the_search_is_one_without_broken_characters(seed: int, beam: int, sourc
 
 
 def test_translations_have_no_halves_of_characters(tmp_path: Path):
-    """Of a model that spells at random; those that it spells well stay what they were."""
+    """Of a model that spells at random; translations that it spells well do not change."""
     subwords = learn_subwords()
     words = ["two", "euros", "nine", "Mr.", "日本語", "€9", "twenty", "fünf"]
     texts = [f"{one} {other}" for one in words for other in words]

@@ -1,4 +1,4 @@
-"""The CPU engine: the model's logits, in every precision and build, the same bits whatever stands beside a sentence."""
+"""The CPU engine: the model's logits, in every precision and build, with the same bits whatever the neighbours."""
 
 import os
 import threading
@@ -50,7 +50,7 @@ def make_sources(model: Transformer, lengths: list[int], seed: int = 0) -> list[
 
 
 def converse(engine: CpuEngine, seed: int = 0, sources: list[np.ndarray] | None = None) -> Talk:
-    """Sentences that join and leave at different steps, in slots out of order, with random parents."""
+    """Let sentences join and leave at different steps, in slots out of order, with random parents."""
     sources = sources or make_sources(MODELS["paper"], LENGTHS, seed)
     talk = Talk(engine.open(4, BEAM, 17, TARGET), seed)
     talk.join([2, 0], sources[:2])
@@ -69,7 +69,7 @@ def converse(engine: CpuEngine, seed: int = 0, sources: list[np.ndarray] | None 
 
 
 def assert_near(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    """All numbers within the tolerance, as a share of the largest."""
+    """Fail unless all numbers are within the tolerance, as a share of the largest."""
     error = (found - expected).abs().max() / expected.abs().max()
     assert error < tolerance, f"off by {error:.1e} of the largest"
 
@@ -97,7 +97,7 @@ def test_fewer_bits_are_as_they_should_be(name: str, precision: str, build: str)
     talk = converse(make_engine(name, precision, build=build))
     expected = quantised(talk, MODELS[name], precision)
     errors = (talk.found() - expected).abs().amax(1) / expected.abs().max()
-    # What lies between two integers may go either way, where the last bits before it differ; mostly it does not.
+    # A value halfway between two integers may be rounded either way if its last bits differ; this is rare.
     assert errors.median() < (1e-4 if precision == "bf16" else 1e-3), errors
     assert errors.max() < (2e-3 if precision == "bf16" else 2e-2), errors
     assert (talk.expected(MODELS[name]) - expected).abs().max() / expected.abs().max() > 1e-3  # not the plain model
@@ -144,7 +144,7 @@ def test_neighbours_and_threads_change_no_bit(name: str, precision: str, build: 
     parents = random.integers(0, BEAM, (TARGET, len(many), BEAM), np.int32)
 
     def run(engine: CpuEngine, chosen: list[int], at_once: int) -> list[Tensor]:
-        """Logits and best tokens of some sentences, admitted so many at a time, in slots the other way round."""
+        """Return logits and best tokens of some sentences, admitted so many at a time, in slots in reverse order."""
         lines = engine.open(len(chosen), BEAM, 17, TARGET)
         slots = np.arange(len(chosen))[::-1]
         for first in range(0, len(chosen), at_once):
@@ -206,7 +206,7 @@ def test_more_tokens_than_are_encoded_together():
 
 
 def test_large_keys_and_values_stay_finite():
-    """In half precision they end at 65,504."""
+    """Half precision ends at 65,504."""
     model = make_model()
     for layer in model.decoder:
         layer.self_attention.projection *= 1e6  # pyright: ignore
@@ -235,7 +235,7 @@ def make_lines() -> CpuLines:
 
 
 def reference(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """By a stable sort: of equal ones the lower token first."""
+    """Return the best tokens by a stable sort: of equal ones the lower token first."""
     values, tokens = logits.double().log_softmax(-1).sort(descending=True, stable=True)
     return values[:, :k], tokens[:, :k]
 
@@ -308,7 +308,7 @@ def test_what_is_supported():
     assert CpuEngine.supports(ModelConfig())
     assert not CpuEngine.supports(ModelConfig(attention="additive"))
     assert not CpuEngine.supports(ModelConfig(d_ff=1 << 17))
-    with pytest.raises(ValueError, match="does not know"):
+    with pytest.raises(ValueError, match="does not support"):
         CpuEngine(make_model(attention="additive"))
     with pytest.raises(ValueError, match="threads = 0"):
         CpuEngine(MODELS["paper"], threads=0)
@@ -319,20 +319,20 @@ def test_what_does_not_fit_is_refused():
     for changes in ({"slots": 0}, {"beam": 0}, {"source": 0}, {"target": 0}):
         with pytest.raises(ValueError, match="at least 1"):
             ENGINE.open(**{"slots": 1, "beam": 1, "source": 1, "target": 1, **changes})
-    with pytest.raises(ValueError, match="learned positions for 40"):
+    with pytest.raises(ValueError, match="learned positions for only 40"):
         learned.open(1, 1, 40, 41)
     lines = ENGINE.open(2, 2, 4, 2)
     one, word = np.zeros((1, 2), np.int32), np.array([5, 1], np.int32)
     with pytest.raises(ValueError, match="slot 1 holds no sentence"):
         lines.advance(np.array([1]), one, one)
     for slots, sources, message in (
-        ([2], [word], "2 to 2; wanted are 0 to 1"),
+        ([2], [word], "2 to 2; wanted 0 to 1"),
         ([-1], [word], "-1 to -1"),
         ([0, 0], [word, word], "named twice"),
         ([0, 1], [word], "2 slots for 1"),
         ([0], [np.arange(5)], "room for 1 to 4"),
         ([0], [np.arange(0)], "room for 1 to 4"),
-        ([0], [np.array([5, 19])], "5 to 19; wanted are 0 to 18"),
+        ([0], [np.array([5, 19])], "5 to 19; wanted 0 to 18"),
         ([0], [np.array([-1])], "-1 to -1"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -345,7 +345,7 @@ def test_what_does_not_fit_is_refused():
         ([0], one[:, :1], one, "for \\(1, 2\\)"),
         ([0], one + 19, one, "19 to 19"),
         ([0], one - 1, one, "-1 to -1"),
-        ([0], one, one + 2, "2 to 2; wanted are 0 to 1"),
+        ([0], one, one + 2, "2 to 2; wanted 0 to 1"),
         ([2], one, one, "2 to 2"),
         ([0, 0], np.zeros((2, 2), np.int32), np.zeros((2, 2), np.int32), "named twice"),
         ([1], one, one, "slot 1 holds no sentence"),
@@ -357,13 +357,13 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="slot 0 is full: it has room for 2"):
         lines.advance(np.array([0]), one, one)
     for k in (0, 20):
-        with pytest.raises(ValueError, match=f"k = {k}, of 19"):
+        with pytest.raises(ValueError, match=f"k = {k} is out of range for 19 tokens"):
             lines.best(logits, k)
     with pytest.raises(ValueError, match="float64"):
         lines.best(logits.double(), 1)
     with pytest.raises(ValueError, match="1 normalisers for 2"):
         lines.best(logits, 1, torch.zeros(1))
-    with pytest.raises(ValueError, match="wanted are 0 to 18"):
+    with pytest.raises(ValueError, match="wanted 0 to 18"):
         lines.best(logits, 1, banned=[19])
     lines.close()
     lines.close()
@@ -380,7 +380,7 @@ def test_memory_that_cannot_be_had_is_said():
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Return the bytes of memory this process occupies."""
     return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,4 +1,4 @@
-"""`transduce translate` with HTML and documents: texts are translated, all else stays, files are whole or not there."""
+"""`transduce translate` with HTML and documents: texts are translated, all else stays, files are whole or absent."""
 
 import io
 import sys
@@ -23,7 +23,7 @@ TEXTS = ("two euros", "nine dollars")
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """Two texts with tags around them."""
+    """A page of two texts with tags around them."""
     path = tmp_path / "page.HTML"
     path.write_bytes(PAGE.format(*TEXTS).encode())
     return path
@@ -31,7 +31,7 @@ def page(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def expected(translator: Translator) -> str:
-    """The page with translations in it."""
+    """Return the page with translations in it."""
     return PAGE.format(*(found.text for found in translator.translate(TEXTS)))
 
 
@@ -42,11 +42,11 @@ def test_a_file_is_known_by_its_name(tiny: Path, page: Path, expected: str, capf
     assert sorted(path.name for path in page.parent.iterdir()) == ["out.html", "page.HTML"]
     capfd.readouterr()
     assert run_job(tiny, "--input", str(page), "--out", str(out), source=page) == 1
-    assert "is there already" in capfd.readouterr().err
+    assert "already exists" in capfd.readouterr().err
     assert run_job(tiny, "--input", str(page), "--no-html", source=page) == 0
     assert capfd.readouterr().out.count("\n") == PAGE.count("\n") + 1  # a line for each line
     assert run_job(tiny, "--input", str(page), "--json", source=page) == 2
-    assert "--no-html takes HTML as lines" in capfd.readouterr().err
+    assert "--no-html treats HTML as lines" in capfd.readouterr().err
 
 
 def test_texts_and_pipes_may_be_html_too(
@@ -67,7 +67,7 @@ def test_texts_and_pipes_may_be_html_too(
 
 
 def write_long(path: Path, first: str) -> None:
-    """A document of 40 texts."""
+    """Write a document of 40 texts."""
     words = [first, *["two"] * 39]
     if path.suffix == ".srt":
         seen = (
@@ -86,7 +86,7 @@ def write_long(path: Path, first: str) -> None:
 def test_a_file_that_was_interrupted_goes_on(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ending: str
 ):
-    """With what it has said before, which is not translated again; and what is there at the end is as in one go."""
+    """With the lines already translated, which are not translated again; the result is as from one go."""
     page, out, whole = (tmp_path / f"{name}{ending}" for name in ("page", "out", "whole"))
     write_long(page, "two")
     monkeypatch.setattr(files, "FIRST_TEXTS", 8)
@@ -109,12 +109,12 @@ def test_a_file_that_was_interrupted_goes_on(
     assert main([*command, "--out", str(out)]) == 1
     assert "its 16 texts are not the first of this document" in capfd.readouterr().err
     assert main([*command, "--out", str(out), "--beam", "1"]) == 1
-    assert "was begun with beam = 2, not 1" in capfd.readouterr().err
+    assert "was started with beam = 2, not 1" in capfd.readouterr().err
     write_long(page, "two")
     asked = ["another"]
     monkeypatch.setattr(Translator, "stream", stream)
     assert main([*command, "--out", str(out)]) == 0
-    assert f"{out}: 16 texts are there from before; going on" in capfd.readouterr().err
+    assert f"{out}: resuming after 16 texts" in capfd.readouterr().err
     assert len(asked) == 1 + 24
     assert out.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == [out.name, page.name, whole.name]
@@ -145,7 +145,7 @@ def test_subtitles(tiny: Path, translator: Translator, tmp_path: Path, capfd: py
 
 
 def test_a_sentence_over_cues_is_translated_whole(tmp_path: Path):
-    """And what comes of the words of a cue is in it."""
+    """And each cue has the part of the translation that comes from its words."""
     source, out = tmp_path / "in.srt", tmp_path / "out.srt"
     seen = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n2\n00:00:02,000 --> 00:00:03,000\n{}\n"
     cues = "If you had read this letter,", "you would have told me who wrote it."
@@ -179,25 +179,35 @@ def test_documents_of_all_kinds(tiny: Path, translator: Translator, tmp_path: Pa
         empty.write_bytes(make("12", "") if ending != ".epub" else make("", ""))
         assert run_job(tiny, "--input", str(empty), "--out", str(copy), source=empty) == 0
         assert copy.read_bytes() == empty.read_bytes()
-        assert f"{copy}: a copy, for there is no text in it" in capfd.readouterr().err
+        assert f"{copy}: copied unchanged, as it has no text" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("name", "flags", "code", "reason"),
     [
-        ("a.docx", [], 2, "a.docx becomes a .docx file again; name it with --out, and with this ending"),
+        ("a.docx", [], 2, "a.docx is translated into another .docx file; name it with --out, ending in .docx"),
         (
             "a.docx",
             ["--out", "b.odt"],
             2,
-            "a.docx becomes a .docx file again; name it with --out, and with this ending",
+            "a.docx is translated into another .docx file; name it with --out, ending in .docx",
         ),
-        ("a.docx", ["--out", "b.docx", "--json"], 2, ".docx files are translated whole"),
-        ("a.pdf", ["--out", "b.pdf"], 1, "a.pdf: .pdf files are not read; save it as .docx, .odt, "),
-        ("a.ass", ["--out", "b.ass"], 1, "a.ass: .ass subtitles are not read; save them as .srt or .vtt"),
-        ("a.docx", ["--out", "b.docx"], 1, "a.docx: damaged, or no .docx document (File is not a zip file); fetch or"),
-        ("a.srt", ["--out", "b.vtt"], 2, "a.srt becomes a .srt file again; name it with --out, and with this ending"),
-        ("a.srt", ["--json"], 2, ".srt files are translated whole"),
+        ("a.docx", ["--out", "b.docx", "--json"], 2, ".docx files are translated as a whole"),
+        ("a.pdf", ["--out", "b.pdf"], 1, "a.pdf: .pdf files are not supported; save it as .docx, .odt, "),
+        ("a.ass", ["--out", "b.ass"], 1, "a.ass: .ass subtitles are not supported; save them as .srt or .vtt"),
+        (
+            "a.docx",
+            ["--out", "b.docx"],
+            1,
+            "a.docx: damaged, or not a .docx document (File is not a zip file); download or",
+        ),
+        (
+            "a.srt",
+            ["--out", "b.vtt"],
+            2,
+            "a.srt is translated into another .srt file; name it with --out, ending in .srt",
+        ),
+        ("a.srt", ["--json"], 2, ".srt files are translated as a whole"),
         ("a.srt", ["--out", "b.srt"], 1, "a.srt:1: no line has times such as 00:00:01,000 --> 00:00:02,500"),
         ("none.docx", ["--out", "b.docx"], 1, "none.docx: cannot be read: No such file or directory"),
     ],
@@ -228,4 +238,4 @@ def test_a_document_in_another_language_is_noted(
     source = tmp_path / "a.docx"
     source.write_bytes(make_docx(f"<w:p>{run('Das ist nicht das, was wir heute von Ihnen gelernt haben.')}</w:p>"))
     assert run_job("en-de", "--input", str(source), "--out", str(tmp_path / "b.docx"), source=source) == 0
-    assert "note: this looks like German, and the model translates from English" in capfd.readouterr().err
+    assert "note: this looks like German, but the model translates from English" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""The plain engine: a token of each line at a time is the same as whole sentences, whoever joins, leaves, goes on."""
+"""The plain engine: one token of each line at a time gives the same as whole sentences, whoever joins and leaves."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -25,7 +25,7 @@ each_kind = pytest.mark.parametrize("name", list(MODELS))
 
 @torch.no_grad()
 def whole(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """The logits after each target, from whole sentences at once."""
+    """Return the logits after each target, from whole sentences at once."""
     source, source_offsets = make_row(sources)
     target, target_offsets = make_row(targets)
     return model(source, source_offsets, target, target_offsets)[target_offsets[1:].long() - 1]
@@ -37,7 +37,7 @@ def sources_for(model: Transformer, lengths: Sequence[int], seed: int = 0) -> li
 
 
 def same(beam: int, many: int) -> np.ndarray:
-    """Parents, where each line goes on from itself."""
+    """Return parents with which each line continues from itself."""
     return np.tile(np.arange(beam), (many, 1))
 
 
@@ -47,7 +47,7 @@ def assert_near(found: Tensor, expected: Tensor) -> None:
 
 
 class Story:
-    """Sentences that join, go on and leave at random, with all that every line was given."""
+    """Sentences that join, continue and leave at random, with a record of all that every line was fed."""
 
     def __init__(self, model: Transformer, lines: Lines, beam: int, target: int, seed: int):
         self.model, self.lines, self.beam, self.target = model, lines, beam, target
@@ -67,7 +67,7 @@ class Story:
             del self.given[slot]
 
     def step(self) -> tuple[Tensor, list[list[int]], list[list[int]]]:
-        """Say random tokens after random lines; the logits, and the source and target of each line."""
+        """Feed random tokens after random lines; return the logits, and the source and target of each line."""
         slots = self.random.permutation(list(self.given))
         tokens = self.random.integers(0, self.model.config.vocabulary, (len(slots), self.beam))
         parents = self.random.integers(0, self.beam, (len(slots), self.beam))
@@ -80,7 +80,7 @@ class Story:
         return logits, sources, [given for slot in slots for given in self.given[slot]]
 
     def room(self) -> None:
-        """Let those leave that are at their ends, and some others; and others come."""
+        """Let the finished sentences and some others leave, and new ones join."""
         full = [slot for slot, given in self.given.items() if len(given[0]) == self.target]
         bored = [slot for slot in self.given if slot not in full and self.random.random() < 0.15]
         self.leave(full + bored)
@@ -118,14 +118,14 @@ def test_what_lies_in_unused_memory_does_not_matter(name: str):
     for lines in (first, second):
         lines.admit([0, 1], sources[:2])
     for step in range(6):
-        if step == 2:  # from here on they stand at different places
+        if step == 2:  # from here on slots are at different positions
             for lines in (first, second):
                 lines.admit([2], sources[2:])
         for kept in second.layers:
             for rows in (kept.key, kept.value):
-                rows[:, :, :, step + 1 :] = torch.nan  # where none has come
+                rows[:, :, :, step + 1 :] = torch.nan  # positions not reached yet
                 for place, at in enumerate(second.at.tolist()):
-                    rows[place, :, :, at : step + 1] = 1e3  # where others have, or come now
+                    rows[place, :, :, at : step + 1] = 1e3  # those that only other slots have reached
         slots = np.arange(len(first.held))
         tokens, parents = random.integers(0, 19, (len(slots), BEAM)), random.integers(0, BEAM, (len(slots), BEAM))
         assert_near(first.advance(slots, tokens, parents), second.advance(slots, tokens, parents))
@@ -180,10 +180,10 @@ def test_what_has_left_costs_nothing_more():
         assert len(lines.held) == len(lines.at) == len(lines.mask) == sizes[-1]
         assert sizes[-1] <= many / (1 - TorchLines.CLOSED)
     assert sizes[-1] == 1
-    assert len(set(sizes)) < len(sizes)  # not for each one that leaves, since that copies the others
+    assert len(set(sizes)) < len(sizes)  # it does not shrink whenever one leaves, since that copies the others
     lines.admit([1, 2, 3, 4], sources_for(model, [5] * 4))
     lines.advance(np.arange(4), np.full((4, 2), 5), same(2, 4))
-    assert lines.held.tolist() == [0, 1, 2, 3, 4]  # one of five may stay
+    assert lines.held.tolist() == [0, 1, 2, 3, 4]  # one of five may stay though it has left
     lines.admit([6], sources_for(model, [5]))
     assert lines.held.tolist() == [0, 1, 2, 3, 6]  # but where all are copied anyway
     lines.close()

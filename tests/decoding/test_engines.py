@@ -1,4 +1,4 @@
-"""Which engine decodes: by the device, the precision and what the machine can build; and what is refused."""
+"""Which engine decodes: by the device, the precision and what the machine can compile; and what is refused."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def model(tiny: Path) -> Transformer:
 
 @pytest.fixture(autouse=True)
 def threads():
-    """As many as before."""
+    """Restore the number of threads afterwards."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -40,7 +40,7 @@ def threads():
 def test_what_is_asked_for_decodes(tiny: Path, model: Transformer, precision: Any, name: Any):
     if (precision, name) == ("int8", "torch"):
         with pytest.raises(
-            UsageError, match=r"^--engine torch has no --precision int8 on a CPU; use float32, or --engine"
+            UsageError, match=r"^--engine torch does not support --precision int8 on a CPU; use float32, or --engine"
         ):
             make_engine(model, "cpu", precision, name=name)
         return
@@ -90,7 +90,7 @@ def test_threads_are_those_asked_for(model: Transformer):
     ("flags", "message"),
     [
         ({"device": "tpu"}, "--device tpu is not known; use auto, cpu, cuda, cuda:1 or mps"),
-        ({"device": "cuda:99"}, "--device cuda:99 is not there; "),
+        ({"device": "cuda:99"}, "--device cuda:99 is not available; "),
         ({"precision": "fp16"}, "--precision fp16 is not known; use auto, float32, bf16, int8"),
         ({"name": "Native"}, "--engine Native is not known; use auto, native, torch"),
     ],
@@ -133,13 +133,13 @@ def test_without_a_compiler_torch_decodes_and_says_so_once(
         assert isinstance(ensemble.engine, Ensemble)
         assert all(isinstance(engine, TorchEngine) for engine in ensemble.engine.engines)
         note, slower = capsys.readouterr().err.splitlines()
-        assert note.startswith("note: CXX = /nonexistent/c++ names no program; unset it, or install a C++ compiler")
+        assert note.startswith("note: CXX = /nonexistent/c++ is not a program; unset it, or install a C++ compiler")
         assert slower == "note: translating with torch instead, which is slower"
         for flags in ({"engine": "native"}, {"precision": "int8"}, {"precision": "bf16"}):
             with pytest.raises(UsageError) as error:
                 Translator.load(tiny, device="cpu", **flags)  # pyright: ignore[reportArgumentType]
-            assert str(error.value).startswith("CXX = /nonexistent/c++ names no program")
-            assert str(error.value).endswith("\nwithout it there is only --engine torch with --precision float32")
+            assert str(error.value).startswith("CXX = /nonexistent/c++ is not a program")
+            assert str(error.value).endswith("\nwithout it, only --engine torch with --precision float32 works")
         assert Translator.load(tiny, device="cpu", engine="torch").translate("nine").sentences
         assert capsys.readouterr().err == ""
     native.load.cache_clear()
@@ -149,8 +149,8 @@ def test_what_our_engine_does_not_know_torch_decodes(tmp_path: Path, capsys: pyt
     engines._say_once.cache_clear()
     odd = save_tiny(tmp_path / "odd", attention="additive")
     assert isinstance(Translator.load(odd, device="cpu").engine, TorchEngine)
-    assert "--engine native does not know models with model.attention = 'additive'" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="does not know models with"):
+    assert "--engine native does not support models with model.attention = 'additive'" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="does not support models with"):
         Translator.load(odd, device="cpu", engine="native")
 
 

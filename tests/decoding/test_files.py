@@ -1,4 +1,4 @@
-"""Files of any size: as many lines out as in, in their order, and nothing that was done is lost."""
+"""Files of any size: as many lines out as in, in order, and no finished work is lost."""
 
 import bz2
 import gzip
@@ -60,13 +60,13 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the processes of `Forks`."""
+    """Use small windows, as in the processes of `Forks`."""
     for each in (files, module):
         monkeypatch.setattr(each, "WINDOW_TEXTS", 4)
 
 
 def translate(tiny: Path, path: Path, *flags: str) -> bytes:
-    """Translate a file into another, which is read and removed."""
+    """Translate a file into another; read that and remove it."""
     out = path.with_suffix(".out")
     assert run_job(tiny, "--input", str(path), "--out", str(out), *flags, source=Path(os.devnull)) == 0
     text = out.read_bytes()
@@ -117,7 +117,7 @@ def test_compressed_files(
     packed.write_bytes(packed.read_bytes()[:-9])
     out = tmp_path / "cut.out"
     assert run_job(tiny, "--input", str(packed), "--out", str(out), source=source) == 1
-    damaged = f"error: {packed}: damaged, or not what its name says, somewhere after line "
+    damaged = f"error: {packed}: damaged, or not in the format its name says, somewhere after line "
     assert capfd.readouterr().err.splitlines()[-1].startswith(damaged)
 
 
@@ -212,7 +212,7 @@ def test_an_error_of_the_reader_comes_after_its_lines():
 
 @contextmanager
 def pipe(folder: Path, text: bytes) -> Iterator[Path]:
-    """A pipe with a name that a text comes through."""
+    """Open a named pipe that a text comes through."""
     path = folder / "pipe"
     os.mkfifo(path)
     thread = threading.Thread(target=path.write_bytes, args=(text,))
@@ -226,10 +226,10 @@ def pipe(folder: Path, text: bytes) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("line", "flags", "message"),
     [
-        (b"gr\xfcn", [], "{d}:7: not UTF-8 (byte 0xFC at place 3); convert the text with: iconv -f LATIN1 -t UTF-8"),
+        (b"gr\xfcn", [], "{d}:7: not UTF-8 (byte 0xFC at position 3); convert the text with: iconv -f LATIN1 -t UTF-8"),
         (b"one two three four five six", ["--split", "never", "--longest", "12"], "{d}:7: a sentence that may not be"),
         (b"{", ["--json-input"], "{d}:7: not JSON ("),
-        (b'{"text": "a", "prefix": "b", "text": "a\\nb"}', ["--json-input"], "{d}:7: has 2 lines, and a prefix"),
+        (b'{"text": "a", "prefix": "b", "text": "a\\nb"}', ["--json-input"], "{d}:7: has 2 lines, but a prefix"),
     ],
 )
 def test_a_bad_line_is_named_and_what_comes_before_it_is_kept(
@@ -253,7 +253,7 @@ def test_a_bad_line_is_named_and_what_comes_before_it_is_kept(
     # Mended, the job goes on behind what it has.
     path, ended = run(mended)
     assert ended.code == 0
-    assert ended.err == f"{out}: 6 lines are there from before; going on\n{out}: 13 lines, 7 of them now\n"
+    assert ended.err == f"{out}: resuming after 6 lines\n{out}: 13 lines, 7 of them now\n"
     assert len(set(out.read_bytes().splitlines())) == 1
     assert out.read_bytes().count(b"\n") == 13
     # The same to standard output.
@@ -268,7 +268,7 @@ def test_utf16_is_told_from_other_texts(tmp_path: Path):
     path = tmp_path / "in.txt"
     for text, line, form in (("one\ntwo\n".encode("utf-16"), 1, "UTF-16"), (b"one\n\xff\xfe\n", 2, "LATIN1")):
         path.write_bytes(text)
-        wanted = rf"in.txt:{line}: not UTF-8 \(byte 0xFF at place 1\); convert .* iconv -f {form} -t UTF-8"
+        wanted = rf"in.txt:{line}: not UTF-8 \(byte 0xFF at position 1\); convert .* iconv -f {form} -t UTF-8"
         with closing(Lines(path)) as lines, pytest.raises(DataError, match=wanted):
             list(lines)
 
@@ -375,7 +375,7 @@ def test_a_job_killed_at_any_moment_goes_on(tiny: Path, forks: Forks, tmp_path: 
             known = seen[found] = json.loads(note.read_text())["lines"] if note.exists() else 0
             again = forks.run("", *flags)
             assert again.code == 0, again.err
-            going_on = f"{out}: {known} lines are there from before; going on\n" if known else ""
+            going_on = f"{out}: resuming after {known} lines\n" if known else ""
             left = f", {7 - known} of them now" if known else ""
             assert again.err == f"{going_on}{out}: 7 lines{left}\n"
             assert out.read_bytes() == whole
@@ -387,7 +387,7 @@ def test_a_job_killed_at_any_moment_goes_on(tiny: Path, forks: Forks, tmp_path: 
 
 
 def begin(forks: Forks, tiny: Path, source: Path, out: Path, *flags: str) -> None:
-    """A job that is killed when 8 lines are done."""
+    """Start a job that is killed when 8 lines are done."""
     code = "on_call(files.Output, 'save', 4, die)"
     assert forks.run(code, str(tiny), "--input", str(source), "--out", str(out), *flags).code == -9
     assert Path(f"{out}.partial").read_bytes().count(b"\n") == 8
@@ -435,40 +435,40 @@ def test_what_is_not_the_same_is_refused(
     begin(forks, tiny, source, out)
     model, flags, lines = tiny, [], source.read_bytes().split(b"\n")
     before = partial.read_bytes()
-    remedy = f"error: give the same to go on; or remove {partial} and {partial.name}.json to begin anew\n"
+    remedy = f"error: repeat the same command to resume, or remove {partial} and {partial.name}.json to start again\n"
     match change:
         case "model":
             model = save_tiny(tmp_path / "other", seed=2)
-            wanted = f"error: {partial}: was begun with model = ["
+            wanted = f"error: {partial}: was started with model = ["
         case "beam":
             flags = ["--beam", "3"]
-            wanted = f"error: {partial}: was begun with beam = 2, not 3\n{remedy}"
+            wanted = f"error: {partial}: was started with beam = 2, not 3\n{remedy}"
         case "json":
             flags = ["--json"]
-            wanted = f"error: {partial}: was begun with json = false, not true\n{remedy}"
+            wanted = f"error: {partial}: was started with json = false, not true\n{remedy}"
         case "prefix":
             flags = ["--prefix", "a", "--forbid", "b"]
             wanted = (
-                f'error: {partial}: was begun with prefix = "", not "a"\n'
-                f'error: {partial}: was begun with forbid = [], not ["b"]\n{remedy}'
+                f'error: {partial}: was started with prefix = "", not "a"\n'
+                f'error: {partial}: was started with forbid = [], not ["b"]\n{remedy}'
             )
         case "precision":
             flags = ["--precision", "bf16"]
-            wanted = f'error: {partial}: was begun with precision = "auto", not "bf16"\n{remedy}'
+            wanted = f'error: {partial}: was started with precision = "auto", not "bf16"\n{remedy}'
         case "json input":
             flags = ["--json-input"]
-            wanted = f"error: {partial}: was begun with json_input = false, not true\n{remedy}"
+            wanted = f"error: {partial}: was started with json_input = false, not true\n{remedy}"
         case "glossary":
             (tmp_path / "terms.tsv").write_text("two\tdrei\n")
             flags = ["--glossary", str(tmp_path / "terms.tsv")]
-            wanted = f'error: {partial}: was begun with glossary = "none", not "1 terms ('
+            wanted = f'error: {partial}: was started with glossary = "none", not "1 terms ('
         case "split":
             flags = ["--split", "always"]
-            wanted = f'error: {partial}: was begun with split = "long", not "always"\n{remedy}'
+            wanted = f'error: {partial}: was started with split = "long", not "always"\n{remedy}'
         case _:
             place = {"first line": 0, "eighth line": 7}.get(change)
             source.write_bytes(b"\n".join(lines[:5] if place is None else [*lines[:place], b"?", *lines[place + 1 :]]))
-            wanted = f"error: {source}: its first 8 lines are not those that {partial} was made of; give the same input"
+            wanted = f"error: {source}: its first 8 lines are not the ones {partial} was made from; give the same input"
     assert run_job(model, "--input", str(source), "--out", str(out), *flags, source=source) == 1
     assert capfd.readouterr().err.startswith(wanted)
     assert partial.read_bytes() == before
@@ -487,7 +487,7 @@ def test_an_empty_line_at_the_end_is_a_line(tmp_path: Path):
         source.write_text(text)
         with closing(Lines(source)) as lines, closing(Output(out, {})) as output:
             assert output.done == 2
-            with nullcontext() if same else pytest.raises(DataError, match="its first 2 lines are not those"):
+            with nullcontext() if same else pytest.raises(DataError, match="its first 2 lines are not the ones"):
                 lines.skip(output)
 
 
@@ -508,13 +508,13 @@ def test_damaged_leftovers_are_named(
         note.write_text(damage)
         refuse(f"{note}: not readable (")
     note.unlink()
-    refuse(f"{partial}: is there, but not out.txt.partial.json, which says what it was made of; remove it")
+    refuse(f"{partial}: cannot be resumed, as out.txt.partial.json is missing; remove it")
     note.write_text(kept)
     partial.write_bytes(text[:-1])
-    refuse(f"{partial}: has lost some of its 8 lines; remove {partial} and out.txt.partial.json to begin anew")
+    refuse(f"{partial}: has lost some of its 8 lines; remove {partial} and out.txt.partial.json to start again")
     partial.write_bytes(text)
     out.write_text("precious")
-    refuse(f"{out}: is there already; remove it, or name another file")
+    refuse(f"{out}: already exists; remove it, or name another file")
     assert out.read_text() == "precious"
     out.unlink()
     assert run_job(tiny, "--input", str(source), "--out", str(out), source=source) == 0
@@ -526,7 +526,7 @@ def test_nothing_is_written_over_that_came_meanwhile(tmp_path: Path):
     output.write("a")
     output.save(1, "x")
     path.write_text("precious")
-    with pytest.raises(DataError, match=r"out.txt: is there already"):
+    with pytest.raises(DataError, match=r"out.txt: already exists"):
         output.finish()
     output.close()
     assert path.read_text() == "precious"
@@ -536,7 +536,7 @@ def test_nothing_is_written_over_that_came_meanwhile(tmp_path: Path):
 def test_one_job_at_a_time_writes_a_file(tmp_path: Path):
     path = tmp_path / "new" / "out.txt"
     output = Output(path, {})
-    with pytest.raises(DataError, match=r"out.txt.partial: another process is writing it; wait for that to end"):
+    with pytest.raises(DataError, match=r"out.txt.partial: another process is writing it; wait for it to end"):
         Output(path, {})
     output.close()
     Output(path, {}).close()
@@ -552,7 +552,7 @@ def test_a_job_finished_by_another_is_not_taken_up(tmp_path: Path, monkeypatch: 
         usual(output)
 
     monkeypatch.setattr(Output, "_lock", lock)
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="already exists"):
         Output(path, {})
     assert path.read_text() == "done"
 
@@ -566,13 +566,13 @@ def test_a_full_disk_loses_nothing(tiny: Path, source: Path, forks: Forks, tmp_p
         ended = forks.run(limit, *flags)
         assert ended.code == 1
         assert ended.err == (
-            f"error: {out}.partial: cannot be written (File too large); what is there is kept: "
-            "make room, and the same command goes on\n"
+            f"error: {out}.partial: cannot be written (File too large); finished work is kept: "
+            "free disk space, and repeat the command to resume\n"
         )
         kept = json.loads(Path(f"{out}.partial.json").read_text())["lines"] if size > 300 else 0
         again = forks.run("", *flags)
         assert again.code == 0, again.err
-        assert (f"{kept} lines are there from before" in again.err) is bool(kept)
+        assert (f"resuming after {kept} lines" in again.err) is bool(kept)
         assert kept or size < len(expected) // 2
         assert out.read_bytes() == expected
         out.unlink()
@@ -581,7 +581,7 @@ def test_a_full_disk_loses_nothing(tiny: Path, source: Path, forks: Forks, tmp_p
 
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2", ".zst", ".GZ"])
 def test_a_file_is_packed_as_its_name_says(tiny: Path, source: Path, tmp_path: Path, ending: str):
-    """By the same names as when it is read, and to the same bytes each time."""
+    """With the same endings as for reading, and to the same bytes each time."""
     out = tmp_path / f"out.txt{ending}"
     found: list[bytes] = []
     for _ in range(2):
@@ -602,12 +602,12 @@ def test_a_disk_too_full_to_pack_loses_nothing(tiny: Path, source: Path, forks: 
     ended = forks.run(fail, *flags)
     assert (ended.code, ended.err) == (
         1,
-        f"error: {out}.partial.whole: cannot be written (No space left on device); what is translated is kept: "
-        "make room, and the same command goes on\n",
+        f"error: {out}.partial.whole: cannot be written (No space left on device); the translations are kept: "
+        "free disk space, and repeat the command to resume\n",
     )
     again = forks.run("", *flags)
     assert again.code == 0
-    assert "lines are there from before; going on" in again.err
+    assert f"{out}: resuming after " in again.err
     assert gzip.decompress(out.read_bytes()) == translate(tiny, source)
 
 

@@ -1,4 +1,4 @@
-"""Forced decoding: what the model itself finds of each token of a given translation."""
+"""Forced decoding: the model's own probability of each token in a given translation."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
 """The same translations as Hugging Face's `generate` finds with our weights in its Marian.
 
-Where a length limit cuts, Hugging Face ranks what was cut among what has ended, and here that comes last: so beams are
-compared where all it returns has ended. It has another length penalty: so they are compared without one.
+At the length limit, Hugging Face ranks translations that were cut among those that have ended; here they come last. So
+beams are compared where all that it returns has ended. Its length penalty is another, so they are compared without one.
 """
 
 from functools import cache
@@ -29,7 +29,7 @@ SEEDS = [0, 5, 6]
 
 @cache
 def make_pair(seed: int, end: float = 6.4) -> tuple[Transformer, Any]:
-    """A model that says something else at each place, and likes to end so much; and Marian with the same weights."""
+    """Return a model with other output at each position and a liking for the end, and Marian with the same weights."""
     ours = make_model(seed=seed, vocabulary=VOCABULARY, d_model=16, d_ff=32, heads=2)
     with torch.no_grad():
         # With small embeddings much depends on positions; what leaves the decoder is larger for it.
@@ -45,7 +45,7 @@ def make_pair(seed: int, end: float = 6.4) -> tuple[Transformer, Any]:
 
 
 def generate(marian: Any, sources: list[list[int]], many: int = 1, **settings: Any):
-    """Their translations of each sentence, and the scores if they have any."""
+    """Return Hugging Face's translations of each sentence, and their scores if it gives any."""
     tokens = pad_sequence([torch.tensor(source) for source in sources], True, PAD)
     result: Any = marian.generate(
         tokens,
@@ -70,7 +70,7 @@ def sources_of(seed: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_logits_are_the_same(seed: int):
-    """Else all that follows would compare two models."""
+    """Otherwise all that follows would compare two models."""
     ours, marian = make_pair(seed)
     source, target = torch.tensor(sources_of(seed)[1]), torch.tensor([BEGIN, 7, 9, 40])
     with torch.no_grad():

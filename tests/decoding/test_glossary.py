@@ -1,4 +1,4 @@
-"""Terms of a glossary are found where they stand, and their translations are said there."""
+"""Glossary terms are found where they stand in the source, and their translations stand there in the output."""
 
 import io
 import json
@@ -95,7 +95,7 @@ words = st.text("abA ", min_size=1, max_size=5).map(str.strip).filter(bool)
 
 @given(terms=st.lists(words, min_size=1, max_size=4, unique=True), text=st.text("abA .", max_size=14))
 def test_terms_are_found_as_by_trying_all(terms: list[str], text: str):
-    """From left to right, the longest first, and those that are written so; by regular expressions."""
+    """From left to right, the longest first, case as written; compared with regular expressions."""
     patterns = [
         (term, re.compile(rf"(?<!\w)(?<!\w\.){re.escape(term)}(?!\w)(?!\.\w)", re.I if term == term.lower() else 0))
         for term in sorted(terms, key=lambda term: (-len(term), term == term.lower()))
@@ -176,11 +176,11 @@ def test_a_file(tmp_path: Path):
     [
         (b"a\tb\naccount Konto\n", ":2: has no tab: 'account Konto'; write the term, a tab and its translation"),
         ("a\tb\n".encode("utf-16"), ": is UTF-16; save it as UTF-8"),
-        (b"a\t\n", ":1: is no term with a translation"),
-        (b"\tb\n", ":1: is no term with a translation"),
-        (b"a\tb||c\n", ":1: is no term with a translation"),
+        (b"a\t\n", ":1: is not a term with a translation"),
+        (b"\tb\n", ":1: is not a term with a translation"),
+        (b"a\tb||c\n", ":1: is not a term with a translation"),
         (b"a\tb\nc\t\xe4\n", ":2: not UTF-8; convert the text with: iconv"),
-        (b" \n\n", ": holds no term; write one to a line"),
+        (b" \n\n", ": has no terms; write one to a line"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_by_its_line(tmp_path: Path, content: bytes, problem: str):
@@ -196,11 +196,11 @@ def test_a_file_that_is_wrong_is_refused_by_its_line(tmp_path: Path, content: by
     [
         ("contract", "glossary = 'contract', wanted a file or"),
         (["contract"], r"glossary = \['contract'\], wanted a file or"),
-        ({"contract": []}, "wanted a term with its translation, or with a list of several"),
-        ({"contract": None}, "wanted a term with its translation, or with a list of several"),
-        ({"contract": [3]}, "wanted a term with its translation, or with a list of several"),
-        ({3: "drei"}, "wanted a term with its translation, or with a list of several"),
-        ({"contract": "Vertrag|Abkommen"}, "has | in a translation; give several as a list"),
+        ({"contract": []}, "wanted a term with its translation or a list of translations"),
+        ({"contract": None}, "wanted a term with its translation or a list of translations"),
+        ({"contract": [3]}, "wanted a term with its translation or a list of translations"),
+        ({3: "drei"}, "wanted a term with its translation or a list of translations"),
+        ({"contract": "Vertrag|Abkommen"}, "has | in a translation; give several translations as a list"),
     ],
 )
 def test_terms_from_python_that_are_wrong(terms: Any, problem: str):
@@ -217,7 +217,7 @@ def test_terms_from_python():
 
 @pytest.mark.parametrize("terms", [{" ": ("a",)}, {"a": ("\u200b",)}])
 def test_nothing_is_no_term(tiny: Path, terms: dict[str, tuple[str, ...]]):
-    with pytest.raises(DataError, match="nothing is left of"):
+    with pytest.raises(DataError, match="or its translation has no text"):
         Translator.load(tiny, device="cpu", glossary=terms)
 
 
@@ -238,13 +238,13 @@ BOX = Path("en-de")
 
 @pytest.fixture(scope="module")
 def plain() -> Translator:
-    """The model that comes along."""
+    """The translator in the box."""
     return Translator.load(BOX, device="cpu")
 
 
 @pytest.fixture(scope="module")
 def box(plain: Translator) -> Translator:
-    """The same with terms that it calls otherwise."""
+    """The same with terms, which it would translate otherwise."""
     return Translator(plain.loaded, plain.engine, TERMS_OF_OURS)
 
 
@@ -352,15 +352,15 @@ def test_a_translation_that_was_cut_is_left_as_it_is(plain: Translator, box: Tra
 
 
 def test_what_cannot_be(tiny: Path, tmp_path: Path):
-    with pytest.raises(ConfigError, match="draws at random, and what a glossary says is searched for"):
+    with pytest.raises(ConfigError, match="draws at random, but a glossary needs a search"):
         Translator.load(tiny, device="cpu", glossary={"euros": "Groschen"}).translate("two euros", sample=True)
     bare = save_tiny(tmp_path / "bare", subwords=without_bytes())
-    with pytest.raises(DataError, match="bare has no subwords to say '猫'"):
+    with pytest.raises(DataError, match="bare has no subwords for '猫'"):
         Translator.load(bare, device="cpu", glossary={"cat": "猫"})
 
 
 def without_bytes() -> Subwords:
-    """Subwords of letters alone, as those of models that were made elsewhere."""
+    """Subwords without bytes, as models made elsewhere have."""
     written = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(["two euros and nine dollars", "zwei Euro und neun Dollar"] * 20),
@@ -386,7 +386,7 @@ def test_from_the_command_line(box: Translator, tmp_path: Path, capfd: pytest.Ca
     assert run_job(BOX, *flags, "--out", str(out), source=source) == 0
     said = capfd.readouterr().err
     assert out.read_text().splitlines() == [one.text for one in box.translate(source.read_text().splitlines())]
-    assert "note: a sentence does not say all terms, for no word stands for them alone; --json names them" in said
+    assert "note: in a sentence, terms are missing, as no word stands for them alone; --json names them" in said
     assert run_job(BOX, *flags, "--json", source=source) == 0
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [line["sentences"][0].get("unsaid") for line in lines] == [None, ["Vereinbarung"]]
@@ -402,7 +402,7 @@ def test_from_the_command_line(box: Translator, tmp_path: Path, capfd: pytest.Ca
     said=st.lists(st.sampled_from(["ja", "Groschen", "der Kreuzer", "é", "7", "x-y"]), min_size=5, max_size=5),
 )
 def test_each_term_is_said_or_named(tiny: Path, words: list[str], said: list[str]):
-    """Whatever the model would say, for this one knows nothing."""
+    """Whatever the model's output, for this one is untrained."""
     terms = dict(zip(["two", "nine", "euros", "and", "dollars"], said))
     translator = Translator.load(tiny, device="cpu", glossary=terms)
     text = " ".join(words)
@@ -412,12 +412,12 @@ def test_each_term_is_said_or_named(tiny: Path, words: list[str], said: list[str
 
 
 def test_what_is_forbidden_cannot_be_said(plain: Translator, box: Translator):
-    with pytest.raises(DataError, match="'Vereinbarung' is in the glossary and forbidden; give up one of them"):
+    with pytest.raises(DataError, match="'Vereinbarung' is in the glossary and forbidden; drop one of them"):
         box.translate(Request("A contract.", forbid=("Vereinbarung",)))
     assert "Vereinbarung" not in box.translate(Request("A house.", forbid=("Vereinbarung",))).text
     two = Translator(plain.loaded, plain.engine, {"contract": ["Vereinbarung", "neues Abkommen"]})
     assert "neues Abkommen" in two.translate(Request("This is our contract.", forbid=("Vereinbarung",))).text
-    with pytest.raises(DataError, match="'ein Haus' is required and 'Haus' forbidden; give up one of them"):
+    with pytest.raises(DataError, match="'ein Haus' is required and 'Haus' forbidden; drop one of them"):
         plain.translate(Request("A house.", require=("ein Haus",), forbid=("Haus",)))
 
 

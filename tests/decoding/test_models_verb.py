@@ -16,7 +16,7 @@ TEXTS = ["two euros", "nine dollars and a half"]
 
 @pytest.fixture
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two models that come with transduce, and no others."""
+    """A box of two models, and no others."""
     folder = tmp_path / "box"
     monkeypatch.setattr(places, "BOX", folder)
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "own"))
@@ -59,7 +59,7 @@ def test_a_text_may_begin_with_a_hyphen(box: Path, capsys: pytest.CaptureFixture
 
 def test_another_language_is_noted(box: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     german, english = "Der Zug ist heute sehr spät.", "The train is very late today."
-    note = "note: this looks like German, and the model translates from English\n"
+    note = "note: this looks like German, but the model translates from English\n"
     (tmp_path / "in.txt").write_text(f"{german}\n", encoding="utf-8")
     assert main(["translate", "--to", "de", english]) == 0
     assert capsys.readouterr().err == ""
@@ -85,11 +85,11 @@ def test_a_first_text_does_not_wait_for_a_compiler(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--to", "it", "ciao"], "no model translates into it; there are en-de, fr-de"),
+        (["--to", "it", "ciao"], "no model translates into it; available: en-de, fr-de"),
         (["--to", "de", "--from", "it", "ciao"], "no model translates it-de"),
-        (["--from", "en", "RUN"], "--from chooses among models by their languages; give --to as well"),
-        ([], "name a RUN, or the language to translate into with --to"),
-        (["--to", "de", "x", "--out", "y"], "texts on the command line are answered at once"),
+        (["--from", "en", "RUN"], "--from picks among the models for --to; give --to as well"),
+        ([], "name a RUN, or give --to LANGUAGE"),
+        (["--to", "de", "x", "--out", "y"], "texts on the command line are translated to standard output"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""Phrases that must be said are said, whatever the beam and the other rules, and the best way where there is room."""
+"""Required phrases are in every translation, whatever the beam and other rules, and optimally if the beam is wide."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def total(phrases: Sequence[Sequence[int]]) -> int:
 # What counts as said
 
 
-# Few, so that words go on with one another in all ways; the bytes make é, À, Ó and –, of which – is no letter.
+# Few, so that words continue one another in all ways; the bytes make é, À, Ó and –, of which – is not a letter.
 PIECES = [
     *("<pad>", "<unk>", "<s>", "</s>", "▁a", "▁b", "a", "b", "▁", "!", "▁a!", "ab"),
     *("<0xC3>", "<0xA9>", "<0xE2>", "<0x80>", "<0x93>", "▁猫", "猫"),
@@ -54,14 +54,14 @@ spelled_phrase = st.builds(
 
 
 def spell(tokens: Sequence[int]) -> str:
-    """What stands in subwords; where bytes are no character there are signs that are no letters."""
+    """Return the text of subwords; bytes that are no character become signs that are not letters."""
     pieces = [PIECES[token] for token in tokens]
     texts = [bytes.fromhex(piece[3:5]) if piece.startswith("<0x") else piece.encode() for piece in pieces]
     return b"".join(texts).decode(errors="replace").replace("▁", " ")
 
 
 def says(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
-    """Whether a phrase's tokens stand somewhere and are no part of a longer word."""
+    """Whether a phrase's tokens are in the output and not part of a longer word."""
     places = [place for place, run in enumerate(runs(tokens, len(phrase))) if run == tuple(phrase)]
     around = [spell(phrase)[-1] + spell(tokens[place + len(phrase) :])[:1] for place in places]
     return any(not re.fullmatch("[abÀÓé]{2}", pair) for pair in around)
@@ -70,14 +70,14 @@ def says(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
 @given(phrases=some_phrases, said=st.lists(st.integers(4, 7), max_size=9))
 @settings(max_examples=200, deadline=None)
 def test_how_much_is_said_and_what_is_wanted(phrases: list[list[int]], said: list[int]):
-    """Where no subwords are known a phrase is its tokens."""
+    """Without subwords, a phrase is its tokens."""
     known = Phrases(phrases, Spellings(()))
     missing = {tuple(phrase) for phrase in phrases if not contains(said, phrase)}
     begun = {
         phrase: max(many for many in range(len(phrase)) if many == 0 or tuple(said[-many:]) == phrase[:many])
         for phrase in missing
     }
-    # What one that is completed completes with it is counted.
+    # Completing one phrase may complete others, which then count too.
     others = [
         [other for other in missing if not contains([*said, *phrase[begun[phrase] :]], other)] for phrase in missing
     ]
@@ -110,14 +110,14 @@ def test_what_goes_on_with_the_last_word_of_a_phrase_takes_it_back(phrases: list
         for token in range(4, len(PIECES))
         if any(says(said, phrase) and not says([*said, token], phrase) for phrase in phrases)
     }
-    # Of subwords that would take one back, none; where there are such, all others.
+    # No subword that would break a phrase; if there are any such subwords, all the others.
     assert not joining & set(apart)
     if joining:
         assert {END, *range(4, len(PIECES))} - joining <= set(apart)
 
 
 def test_the_beam_is_shared_by_how_much_is_said():
-    """The best of those that have said the most, then of those that have said less, and so on in turns."""
+    """The best of the hypotheses with most of the phrases, then of those with less, and so on in turns."""
     known = Phrases([[4, 5]], Spellings(()))
     lines = [[6], [7], [4], [4, 5]]
     scores = np.array([-1.0, -2.0, -30.0, -40.0])
@@ -126,7 +126,7 @@ def test_the_beam_is_shared_by_how_much_is_said():
     tokens = np.tile(np.arange(4, 8), (4, 1))
     step = known.choose(lines, scores, shares, tokens)
     kept = [(line, token) for _, line, token in step.going]
-    # Both tokens: after line 3 any, after line 2 the second; one: the first, after any; none: the rest.
+    # Both tokens of the phrase: line 3 with any, line 2 with its second; one: any line with its first; none: the rest.
     assert kept == [(2, 5), (0, 4), (0, 5), (3, 4)]
     assert [score for score, *_ in step.going] == pytest.approx([-30.2, -1.1, -1.2, -40.1])
     assert step.ended == []
@@ -160,7 +160,7 @@ def test_an_end_counts_only_among_the_best_and_where_all_is_said():
 def test_all_phrases_are_always_said_as_whole_words(
     seed: int, phrases: list[list[int]], beam: int, spare: int, full: bool
 ):
-    """By a model that likes to go on with every word, in all of an n-best list, and if there is just room for them."""
+    """By a model that likes to extend every word, in all of an n-best list, and with just enough room."""
     longer = [PIECES.index(piece) for piece in ("a", "b", "ab", "<0xC3>", "<0xA9>")]
     toy = Toy(len(PIECES), seed=seed, loves=lambda said: dict.fromkeys(longer, 12.0))
     config = SearchConfig(beam=beam, n_best=beam, max_tokens=total(phrases) + spare, stop="full" if full else "exact")
@@ -177,7 +177,7 @@ def test_all_phrases_are_always_said_as_whole_words(
 def test_a_beam_as_wide_as_the_tree_finds_the_true_best_that_says_whole_words(
     pieces: list[str], phrases: list[list[int]]
 ):
-    """Whatever follows: a sign, a space, or a letter in bytes, of which the first alone is none."""
+    """Whatever follows: a sign, a space, or a letter in bytes, whose first byte alone is none."""
     pieces = ["<pad>", "<unk>", "<s>", "</s>", *pieces]
     numbers = [PIECES.index(piece) for piece in pieces]
 
@@ -195,7 +195,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_true_best_that_says_whole_words(
 @given(seed=seeds, phrases=some_phrases, beam=st.integers(1, 6), spare=st.integers(0, 6), stop=st.booleans())
 @settings(max_examples=80, deadline=None)
 def test_all_phrases_are_always_said(seed: int, phrases: list[list[int]], beam: int, spare: int, stop: bool):
-    """Several, overlapping, repeated, longer than the beam; and if there is just room for them."""
+    """Several, overlapping, repeated, longer than the beam; and with just enough room."""
     # The model does not like them, and likes to end.
     toy = Toy(12, seed=seed, loves=lambda said: {4: -6.0, 5: -6.0, 6: -6.0, 7: -6.0, END: 2.0})
     config = SearchConfig(beam=beam, n_best=beam, max_tokens=total(phrases) + spare, stop="full" if stop else "exact")
@@ -214,7 +214,7 @@ def test_all_phrases_are_always_said(seed: int, phrases: list[list[int]], beam: 
 )
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_a_beam_as_wide_as_the_tree_finds_the_true_best_that_says_them(phrases: list[list[int]], alpha: float):
-    """Of which those that are cut come last here too."""
+    """Here too, translations that are cut come last."""
     limit, n_best = 4, 30
     for seed in range(4):
         toy = Toy(6, seed=seed)
@@ -233,7 +233,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_true_best_that_says_them(phrases: 
 @given(seed=seeds, beam=st.integers(1, 5), data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_what_is_already_said_changes_nothing(seed: int, beam: int, data: st.DataObject):
-    """Where a prefix says the phrases the search is the same as without them."""
+    """If a prefix contains the phrases, the search is the same as without them."""
     prefix = data.draw(st.lists(st.integers(4, 8), min_size=1, max_size=6))
     first = data.draw(st.integers(0, len(prefix) - 1))
     phrases = [prefix[first : first + data.draw(st.integers(1, 3))]]
@@ -248,7 +248,7 @@ def test_what_is_already_said_changes_nothing(seed: int, beam: int, data: st.Dat
 @given(seed=seeds, phrases=some_phrases)
 @settings(max_examples=30, deadline=None)
 def test_a_wide_beam_finds_what_it_would_have_found_anyway(seed: int, phrases: list[list[int]]):
-    """A model that likes the phrases says them unasked; asked for, the best stays the best."""
+    """A model that likes the phrases produces them unasked; requiring them does not change the best."""
     liked = [token for phrase in phrases for token in phrase]
     toy = Toy(
         9,
@@ -262,7 +262,7 @@ def test_a_wide_beam_finds_what_it_would_have_found_anyway(seed: int, phrases: l
 
 
 def test_the_model_chooses_where():
-    """A phrase is said where it fits, not at once, if the beam is wide enough to wait."""
+    """A phrase comes where it fits, not at once, if the beam is wide enough to wait."""
 
     def loves(said: Said) -> dict[int, float]:
         ready = list(said[:2]) == [8, 9]
@@ -276,7 +276,7 @@ def test_the_model_chooses_where():
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_less_room_than_the_phrases_take(beam: int):
-    """What comes is cut, as long as it may be; and each room there is is tried."""
+    """The output is cut at the maximum length; each such length is tried."""
     for limit in range(1, 8):
         toy = Toy(12, seed=limit)
         config = SearchConfig(beam=beam, n_best=beam, max_tokens=limit)
@@ -318,7 +318,7 @@ def test_with_other_rules(
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_what_may_not_be_said_is_not_waited_for(beam: int):
-    """Phrases that other rules forbid are missing, and the search comes to its limit."""
+    """Phrases that other rules forbid are missing, and the search ends at its limit."""
     pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"▁{letter}" for letter in "efghijkl")]
     for task, config in [
         (Task(SOURCE, phrases=[[4]], forbidden=["e"]), SearchConfig(beam=beam, max_tokens=9)),
@@ -332,7 +332,7 @@ def test_what_may_not_be_said_is_not_waited_for(beam: int):
 
 
 def test_phrases_in_all_orders_and_overlaps():
-    """Every pair of phrases of up to two tokens of two kinds, at the narrowest beam, in the least room."""
+    """Every pair of phrases of up to two tokens of two kinds, at the narrowest beam, with the least room."""
     toy = Toy(8)
     for first, second in product([text for text in all_texts((4, 5), 2) if text], repeat=2):
         config = SearchConfig(beam=1, max_tokens=total([first, second]))

@@ -1,4 +1,4 @@
-"""What a translation may not say: each rule by its definition, and as Hugging Face has it."""
+"""What a translation may not contain: each rule by its definition, and as in Hugging Face."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_repetition_is_punished_as_hugging_face_does(penalty: float):
 
 
 def only(tell: Tell, may: Callable[[Said, int], bool]) -> Tell:
-    """A model to which some tokens are forbidden; what is left is as probable as before."""
+    """Forbid tokens to a model; the others keep their probabilities."""
 
     def told(said: Said) -> np.ndarray:
         shares = tell(said)
@@ -65,7 +65,7 @@ def only(tell: Tell, may: Callable[[Said, int], bool]) -> Tell:
 
 
 def punished(toy: Toy, penalty: float) -> Tell:
-    """A model that has said a token before takes it for less probable."""
+    """Make tokens that a model has already generated less probable."""
 
     def told(said: Said) -> np.ndarray:
         logits = toy.logits(SOURCE.tolist(), said).copy()
@@ -121,7 +121,7 @@ def test_searches_under_rules_are_plain_searches_without_what_is_forbidden(
     tell = only(punished(toy, penalty), may)
     expected, gap = plain_beam(tell, beam=beam, alpha=alpha, limit=limit, n_best=beam, stop="full")
     assume(gap > 1e-5)
-    if expected:  # else all words are said and none may come again: what was said before is kept
+    if expected:  # else every word has been used and none may be repeated: the output so far is kept
         assert_same(found, expected)
     for hypothesis in found:
         said = hypothesis.tokens.tolist()
@@ -138,7 +138,7 @@ def test_searches_under_rules_are_plain_searches_without_what_is_forbidden(
 )
 @settings(max_examples=40, deadline=None)
 def test_so_many_tokens_are_said_at_least(seed: int, beam: int, least: int, limit: int, stop: Any):
-    """The one rule that needs nobody to watch what is said."""
+    """The one rule that does not depend on what has been generated."""
     toy = Toy(VOCABULARY, seed=seed, loves=lambda said: {END: 3.0})
     config = SearchConfig(beam=beam, n_best=beam, min_tokens=least, stop=stop)
     (found,) = search_all(toy, [Task(SOURCE, max_tokens=limit)], config)
@@ -149,7 +149,7 @@ def test_so_many_tokens_are_said_at_least(seed: int, beam: int, least: int, limi
 
 
 def test_the_rules_make_a_difference():
-    """Else the comparison above would show less than it seems to."""
+    """Otherwise the comparison above would show less than it seems to."""
     toy = Toy(VOCABULARY, loves=lambda said: {END: 1.0, 4: 3.0, 5: 2.0})
     plain = SearchConfig(beam=2, max_tokens=12)
     results = {
@@ -218,7 +218,7 @@ def pieces(subwords: Subwords) -> list[str]:
 
 
 def whole_places(text: str, phrase: str) -> list[int]:
-    """Where a phrase stands in a text, and not within longer words."""
+    """Return where a phrase occurs in a text, but not within longer words."""
     found = [place for place in range(len(text)) if text.startswith(phrase, place)]
     around = [(text[:place][-1:] + phrase[0], phrase[-1] + text[place + len(phrase) :][:1]) for place in found]
     # A Chinese character is a word beside any letter.
@@ -265,14 +265,14 @@ def test_the_subwords_are_as_hard_as_they_get(subwords: Subwords, pieces: list[s
 
 
 def spelled(pieces: list[str]) -> list[bytes]:
-    """Subwords as the bytes of their text; a space is a space."""
+    """Return subwords as the bytes of their text, with spaces as spaces."""
     return [
         bytes.fromhex(piece[3:5]) if piece.startswith("<0x") else piece.replace(SPACE, " ").encode() for piece in pieces
     ]
 
 
 def in_letters(text: str, pieces: list[str]) -> list[int]:
-    """A text spelled by its characters, and in bytes those that are no subwords."""
+    """Spell a text by its characters, and those that are not subwords in bytes."""
     return [
         token
         for letter in text.replace(" ", SPACE)
@@ -281,13 +281,13 @@ def in_letters(text: str, pieces: list[str]) -> list[int]:
 
 
 def in_bytes(text: str, pieces: list[str]) -> list[int]:
-    """A text spelled in bytes."""
+    """Spell a text in bytes."""
     return [pieces.index(f"<0x{byte:02X}>") for byte in text.encode()]
 
 
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_what_would_complete_a_phrase_is_forbidden_and_nothing_else(subwords: Subwords, pieces: list[str], phrase: str):
-    """For each of all subwords after beginnings of all kinds, by the text that would come of it."""
+    """For every subword after beginnings of all kinds, by the text that would result."""
     rule = Forbidden([phrase], Spellings(pieces))
     front = pieces.index("<0x28>")  # so that a space at the beginning is not lost
 
@@ -323,7 +323,7 @@ def test_what_would_complete_a_phrase_is_forbidden_and_nothing_else(subwords: Su
 
 
 def adversary(pieces: list[str], phrases: Sequence[str]) -> Toy:
-    """A model that wants to say the phrases in any spelling, over and over."""
+    """Return a model that tries to produce the phrases in any spelling, over and over."""
     texts = spelled(pieces)
 
     def loves(said: Said) -> dict[int, float]:
@@ -384,7 +384,7 @@ def test_spaces_around_a_phrase_mean_nothing(subwords: Subwords, pieces: list[st
 
 
 def test_the_end_is_never_part_of_a_phrase(subwords: Subwords, pieces: list[str]):
-    """Though it is written with letters."""
+    """Although it is written with letters."""
     rule = Forbidden(["s", "pad", "unk", "/"], Spellings(pieces))
     logits = torch.zeros(1, len(pieces))
     rule.forbid(logits, np.array([[UNKNOWN]]))

@@ -1,4 +1,4 @@
-"""Beam search in C++, several steps at a time, is the search that chooses with tensors, step by step."""
+"""Beam search in C++, several steps at a time, equals the search that chooses with tensors, step by step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ ENGINES = [CpuEngine(model, precision="float32", threads=1) for model in (SHARP,
 
 @dataclass
 class StepByStep:
-    """An engine's lines without what chooses by itself."""
+    """An engine's lines without the part that chooses by itself."""
 
     lines: CpuLines
 
@@ -110,7 +110,7 @@ def test_several_steps_in_one_call_are_the_same_steps(
 
 
 def assert_same(engine: CpuEngine, tasks: list[Task], config: SearchConfig, pieces: Sequence[str] = ()) -> None:
-    """What is found is what a step at a time finds."""
+    """Fail unless the search finds what a step at a time finds."""
     found = search_all(engine, tasks, config, pieces)
     expected = search_all(Slower(engine, engine.rows), tasks, config, pieces)
     for ours, plain in zip(found, expected, strict=True):

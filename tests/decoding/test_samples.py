@@ -1,4 +1,4 @@
-"""Samples are drawn with the probabilities they have, and the same seed draws the same, whoever is beside them."""
+"""Samples are drawn with their probabilities, and the same seed draws the same, whatever the neighbours."""
 
 from collections import Counter
 from dataclasses import replace
@@ -36,7 +36,7 @@ WAYS: list[dict[str, Any]] = [
 
 
 def warped(logits: torch.Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0):
-    """The probabilities Hugging Face draws with."""
+    """Return the probabilities that Hugging Face draws with."""
     scores: Any = TemperatureLogitsWarper(temperature)(None, logits)  # pyright: ignore[reportArgumentType]
     if top_k is not None:
         scores = TopKLogitsWarper(top_k)(None, scores)  # pyright: ignore[reportArgumentType]
@@ -47,7 +47,7 @@ def warped(logits: torch.Tensor, temperature: float = 1.0, top_k: int | None = N
 
 @pytest.mark.parametrize("changes", WAYS, ids=str)
 def test_tokens_are_drawn_as_often_as_hugging_face_would(changes: dict[str, Any]):
-    """Numbers that lie evenly between 0 and 1 draw each token its share of times, but for one at each edge."""
+    """Numbers spaced evenly between 0 and 1 draw each token its share of times, give or take one."""
     torch.manual_seed(0)
     many = 2000
     numbers = (torch.arange(many, dtype=torch.float64) + 0.5) / many
@@ -82,7 +82,7 @@ def test_as_cold_as_can_be_is_greedy(temperature: float):
     rows = torch.randn(50, 30)
     drawn = draw(rows, torch.rand(50, dtype=torch.float64), replace(SAMPLE, temperature=1e-4))
     assert torch.equal(drawn, rows.argmax(1))
-    toy = Toy(20, seed=4, spread=90.0)  # so large that the coldest divides them beyond all numbers
+    toy = Toy(20, seed=4, spread=90.0)  # so large that dividing by the lowest temperature overflows
     config = replace(SAMPLE, temperature=temperature, n_best=3, max_tokens=12)
     for number in range(4, 9):
         source = [number, END]
@@ -94,7 +94,7 @@ def test_as_cold_as_can_be_is_greedy(temperature: float):
 
 
 def chi_square(counts: np.ndarray, expected: np.ndarray) -> float:
-    """How far counts are from what was expected, in standard deviations (Wilson and Hilferty's)."""
+    """Return how far counts are from the expected, in standard deviations (Wilson and Hilferty's)."""
     degrees = len(counts) - 1
     statistic = float(((counts - expected) ** 2 / expected).sum())
     return ((statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees))) / (2 / (9 * degrees)) ** 0.5
@@ -122,7 +122,7 @@ def test_the_numbers_depend_on_the_seed_and_the_sentence_alone():
 
 @pytest.mark.parametrize("changes", [{}, {"temperature": 0.6}, {"top_k": 2}, {"top_p": 0.7}], ids=str)
 def test_translations_are_drawn_as_often_as_they_are_probable(changes: dict[str, Any]):
-    """Whole translations, of which there are few: each with the product of its tokens' shares."""
+    """Whole translations, of which there are few: each as often as the product of its tokens' shares."""
     toy, limit = Toy(6, seed=2, spread=0.8), 3
 
     def tell(said: tuple[int, ...]) -> np.ndarray:
@@ -214,7 +214,7 @@ def test_neighbours_and_more_samples_do_not_matter():
 
 
 def test_the_plain_distribution_is_the_models():
-    """The search's own normaliser is that of all tokens; what is never said is left out of the draw."""
+    """The search's own normaliser is over all tokens; those never generated are left out of the draw."""
     toy = Toy(7, seed=3)
     config = replace(SAMPLE, n_best=3000, max_tokens=1)
     (found,) = search_all(toy, [Task(SOURCE)], config)

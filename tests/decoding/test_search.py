@@ -1,4 +1,4 @@
-"""Searching for many sentences: each as alone and as by definition, within its limits, whoever is beside it."""
+"""Searching for many sentences: each as if alone and by the definition, within its limits, whatever the neighbours."""
 
 import re
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def test_a_beam_of_one_is_greedy_search(name: str):
 
 
 def test_some_translations_end_themselves_and_some_are_cut():
-    """Else the comparisons here would show less than they seem to."""
+    """Otherwise the comparisons here would show less than they seem to."""
     for config in (GREEDY, SearchConfig(beam=3, extra_tokens=5)):
         found = [
             hypothesis
@@ -109,7 +109,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_true_best():
 
 
 def test_forced_decoding_gives_the_probability_of_a_translation():
-    """A prefix that ends is the whole translation, whatever the model would have said."""
+    """A prefix with an end is the whole translation, whatever the model's own output."""
     model = MODELS["paper"]
     sources, targets = sources_for(model, LENGTHS), random_sentences([3, 1, 8, 2, 5, 5, 4, 7, 2], seed=4)
     tasks = [Task(source, prefix=target) for source, target in zip(sources, targets)]
@@ -154,7 +154,7 @@ def test_many_sentences_are_as_each_alone(
 
 @st.composite
 def any_task(draw: st.DrawFn) -> Task:
-    """A sentence with whatever may be asked of its translation."""
+    """Draw a sentence, with anything that may be asked of its translation."""
     word = st.sampled_from(words(9))
     some = st.lists(word, min_size=1, max_size=3)
     return Task(
@@ -200,12 +200,12 @@ def test_sentences_leave_when_they_are_done_and_others_join():
     (lines,) = toy.opened
     assert lines.slots == 8
     assert lines.closed
-    # All slots are taken at first; later as many join as have left, and not one by one.
+    # All slots are taken at first; later, sentences join in groups, as many as have left.
     assert lines.admitted[0] == 8
     assert set(lines.admitted[1:-1]) <= {2, 3, 4, 5, 6, 7, 8}
     assert 2 in lines.admitted
     assert sum(lines.admitted) == 120
-    # Few slots stand empty, but for the last sentences.
+    # Few slots are empty, except at the last sentences.
     assert np.mean(lines.advanced) > 0.85 * 8
     assert lines.advanced[-1] < 8
 
@@ -245,7 +245,7 @@ def test_memory_is_bounded(beam: int):
             if lines.slots > 1:
                 assert taken <= tokens
                 assert lines.slots * beam <= rows
-            # And no less than there is.
+            # And another slot would not fit.
             next_taken = (lines.slots + 1) * (lines.source + beam * lines.target)
             assert next_taken > tokens or (lines.slots + 1) * beam > rows or lines.slots in (20, 1)
         assert toy.opened[0].slots == 1  # one that is longer than all memory is tried alone
@@ -329,12 +329,12 @@ def ends_never(said: Sequence[int]) -> dict[int, float]:
     ids=str,
 )
 def test_translations_are_at_most_so_long(changes: dict[str, Any], own: int | None, limits: list[int], beam: int):
-    """The input and 50 more, as in the paper, unless told otherwise; the end counts as a token."""
+    """The source's length plus 50, as in the paper, unless set otherwise; the end counts as a token."""
     tasks = [Task(np.array([4] * (length - 1) + [END]), max_tokens=own) for length in (1, 5, 3)]
     found = search_all(Toy(8, loves=ends_never), tasks, SearchConfig(beam=beam, **changes))
     assert [len(hypothesis.tokens) for (hypothesis,) in found] == limits
     assert not any(hypothesis.ended for (hypothesis,) in found)
-    # One that ends at its limit has not been cut, and one token less is said.
+    # A translation that ends at its limit is not cut; the end takes the place of a token.
     toy = Toy(8, loves=lambda said: {END: 99.0 if len(said) == limits[0] - 1 else -99.0})
     ((hypothesis,),) = search_all(toy, tasks[:1], SearchConfig(beam=beam, **changes))
     assert (len(hypothesis.tokens), hypothesis.ended) == (limits[0] - 1, True)
@@ -382,8 +382,14 @@ def test_learned_positions_end_a_translation_where_they_end():
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
-        ([8, 9], "sentence 2 has 9 tokens, and the model has learned positions for 8 (model.max_positions); split"),
-        ([3, 12, 8, 9, 70], "sentence 2 has 12 tokens (and 2 more like it), and the model has learned positions for"),
+        (
+            [8, 9],
+            "sentence 2 has 9 tokens, but the model has learned positions for only 8 (model.max_positions); split",
+        ),
+        (
+            [3, 12, 8, 9, 70],
+            "sentence 2 has 12 tokens (and 2 more like it), but the model has learned positions for only",
+        ),
     ],
 )
 def test_a_source_longer_than_learned_positions_is_refused(lengths: list[int], message: str):

@@ -1,4 +1,4 @@
-"""Models are found by their languages, the user's own before those that come with transduce."""
+"""Models are found by their languages, the user's own before those in the box."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from transduce.text.subwords import find_subwords
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A box with two models, and a user's folder with one and some that are none."""
+    """A box with two models, and a user's folder with one model and some other folders."""
     box, own = tmp_path / "box", tmp_path / "own"
     monkeypatch.setattr(places, "BOX", box)
     monkeypatch.setenv("TRANSDUCE_MODELS", str(own))
@@ -32,12 +32,12 @@ def test_pairs_are_found(folders: tuple[Path, Path]):
     assert shelf.find_pair("en") == box / "de-en"
     assert shelf.find_pair("de") == own / "mine"
     assert shelf.find_pair("de", "en") == box / "en-de"
-    with pytest.raises(UsageError, match=r"no model translates en-fr; there are fr-de, de-en, en-de; put models into"):
+    with pytest.raises(UsageError, match=r"no model translates en-fr; available: fr-de, de-en, en-de; put models into"):
         shelf.find_pair("fr", "en")
 
 
 def test_a_language_stands_in_for_its_regions(folders: tuple[Path, Path]):
-    """Unless there is a model for the region itself, whichever stands first."""
+    """Unless there is a model for the region itself, wherever in the order."""
     box, own = folders
     assert shelf.find_pair("de-DE") == own / "mine"
     assert shelf.find_pair("de_AT", "en-Latn-US") == box / "en-de"
@@ -107,7 +107,7 @@ def test_a_name_is_enough(folders: tuple[Path, Path], tmp_path: Path, monkeypatc
     assert saved.find_model(Path("en-de")) == own / "en-de" / "model"  # the user's before the box's
     Path("en-de").mkdir()
     with pytest.raises(
-        DataError, match=r"^en-de: holds no model; it hides the model of this name"
+        DataError, match=r"^en-de: contains no model; it hides the model of this name"
     ):  # a folder here is meant, whatever is in it
         saved.find_model(Path("en-de"))
     save_tiny(Path("en-de"))

@@ -25,14 +25,14 @@ from transduce.decoding.translator import Translator
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Two lines."""
+    """A file of two lines."""
     path = tmp_path / "in.txt"
     path.write_text("two euros\nnine dollars\n")
     return path
 
 
 def refused(capfd: pytest.CaptureFixture[str], model: Path | str, *flags: str, source: Path) -> tuple[int, str]:
-    """The exit code and the message of a job that must fail, and print nothing else."""
+    """Return the exit code and the message of a job that must fail and print nothing else."""
     code = run_job(model, *flags, source=source)
     out, err = capfd.readouterr()
     assert out == ""
@@ -89,7 +89,7 @@ class Talk:
         os.write(self.handle, text)
 
     def wait_for(self, pattern: str) -> str:
-        """Read until something is shown; returns what was shown before it and it."""
+        """Read until the pattern is shown; return all new text up to its end."""
         until = time.monotonic() + 30
         while not (found := re.search(pattern, self.shown)):
             assert time.monotonic() < until, self.shown
@@ -104,7 +104,7 @@ class Talk:
 
 @contextmanager
 def terminal(forks: Forks, *arguments: str, out: Path | None = None) -> Iterator[tuple[Talk, int]]:
-    """A job at a terminal, and its process."""
+    """Start a job at a terminal; yield the terminal and the process ID."""
     ours, theirs = pty.openpty()
     try:
         name = os.ttyname(theirs)
@@ -117,7 +117,7 @@ def terminal(forks: Forks, *arguments: str, out: Path | None = None) -> Iterator
 
 
 def wait_until_asleep(process: int) -> None:
-    """Wait until a process has waited for something for a while."""
+    """Wait until a process has been asleep for a while."""
     asleep = 0
     until = time.monotonic() + 30
     while asleep < 5:
@@ -129,7 +129,7 @@ def wait_until_asleep(process: int) -> None:
 
 def test_a_person_is_asked_and_answered(tiny: Path, translator: Translator, forks: Forks):
     with terminal(forks, str(tiny), "--split", "never", "--longest", "30") as (talk, job):
-        assert "tiny: type a text and press Enter; Ctrl-D ends\n" in talk.wait_for("> ")
+        assert "tiny: type a text and press Enter; Ctrl-D quits\n" in talk.wait_for("> ")
         for text in ("two euros", "", "nine dollars"):
             talk.type(f"{text}\n".encode())
             assert f"\n{translator.translate(text).text}\n" in talk.wait_for(r"\n> ")
@@ -155,7 +155,7 @@ def test_answers_may_go_to_a_file_and_the_prompt_does_not(
         talk.type(b"two\n")
         assert "error: your text: not JSON" in talk.wait_for(r"\n> ")
         talk.type(b"gr\xfcn\n")
-        assert "error: the terminal sent what is not UTF-8; set it to UTF-8\n" in talk.wait_for(r"\n> ")
+        assert "error: the terminal sent text that is not UTF-8; set it to UTF-8\n" in talk.wait_for(r"\n> ")
         talk.type(b'{"text": "two", "forbid": ["x"]}\n')
         talk.wait_for(r"\n> ")
         talk.type(b"\x04")
@@ -210,8 +210,8 @@ def test_lines_of_json_have_their_own_requests(tiny: Path, tmp_path: Path, capfd
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (["--n-best", "2"], 2, "--n-best 2 needs --json: plain output has a line for each line of the input"),
-        (["--alignments"], 2, "--alignments needs --json: plain output has a line for each line of the input"),
+        (["--n-best", "2"], 2, "--n-best 2 needs --json: plain output has one line for each line of the input"),
+        (["--alignments"], 2, "--alignments needs --json: plain output has one line for each line of the input"),
         (
             ["--n-best", "3", "--json"],
             1,
@@ -220,16 +220,16 @@ def test_lines_of_json_have_their_own_requests(tiny: Path, tmp_path: Path, capfd
         (
             ["--temperature", "1.9", "--top-k", "2"],
             1,
-            "command line: search.temperature = 1.9 and search.top_k = 2, which only samples have; "
+            "command line: only samples take search.temperature = 1.9 and search.top_k = 2; "
             "use search.sample = true (--sample), or leave it out",
         ),
         (["--beam", "0"], 1, "command line: search.beam = 0 is out of range; use 1 or more"),
         (["--split", "often"], 1, 'command line: split = often, wanted "long" or "always" or "never"'),
         (["--beams", "3"], 2, "unknown flag --beams; did you mean --beam?"),
-        (["--require", " "], 1, "standard input:1: ' ' is no phrase to require or forbid; give words, or leave it out"),
+        (["--require", " "], 1, "standard input:1: ' ' has no words to require or forbid; give some, or leave it out"),
         (["--input", "/no/such.txt"], 1, "/no/such.txt: cannot be read: No such file or directory"),
         (["--input", "/"], 1, "/: cannot be read: Is a directory"),
-        (["--out", "/dev/null"], 1, "/dev/null: is there already; remove it, or name another file"),
+        (["--out", "/dev/null"], 1, "/dev/null: already exists; remove it, or name another file"),
     ],
 )
 def test_mistakes_are_named(
@@ -262,18 +262,18 @@ def test_models_are_named(tiny: Path, tmp_path: Path, source: Path, capfd: pytes
     assert refused(capfd, tiny, f"{tmp_path}/no", source=source) == (1, nowhere)
     other = save_tiny(tmp_path / "odd", subwords=learn_subwords(331))
     assert refused(capfd, tiny, str(other), source=source)[1] == (
-        f"error: {other}: has other subwords than {tiny}; they make no ensemble\n"
+        f"error: {other}: cannot form an ensemble with {tiny}: its subwords differ\n"
     )
     for text in ("two euros", "two " * 500):
         for words in ([text], [str(tiny), text]):
             code, err = refused(capfd, *words, source=source)
             assert code == 1
             assert f"error: {text[:80]}" in err
-            assert err.endswith("\nerror: if it is a text, give it with --text, or with --to LANGUAGE and no RUN\n")
+            assert err.endswith("\nerror: to translate it as a text, use --text, or --to LANGUAGE without a RUN\n")
             assert len(err) < 400
     with pytest.raises(AssertionError):
         assert main(["translate"]) == 0
-    assert "name a RUN, or the language to translate into with --to" in capfd.readouterr().err
+    assert "name a RUN, or give --to LANGUAGE" in capfd.readouterr().err
 
 
 def test_an_ensemble_translates(tiny: Path, tmp_path: Path, source: Path, capfd: pytest.CaptureFixture[str]):

@@ -1,4 +1,4 @@
-"""`Translator`: texts in, texts out, whatever stands in them and whatever stands beside them."""
+"""`Translator`: texts in, texts out, whatever is in them and whatever their neighbours."""
 
 import itertools
 import math
@@ -42,13 +42,13 @@ WORDS += ["Straße", "日本語。", "\ufeff", "e\u0301", "&amp;", "\u2581", "<s
 
 
 def texts(most: int = 12) -> st.SearchStrategy[str]:
-    """Texts of words and odd things, with spaces or without."""
+    """Draw texts of words and odd characters, with or without spaces."""
     joined = st.tuples(st.lists(st.sampled_from(WORDS), max_size=most), st.sampled_from(["", " "]))
     return st.one_of(joined.map(lambda pair: pair[1].join(pair[0])), st.text(max_size=20))
 
 
 def breaks(text: str) -> list[str]:
-    """The line breaks of a text, of all kinds."""
+    """Return the line breaks of a text, of all kinds."""
     return re.findall(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text)
 
 
@@ -73,7 +73,7 @@ def test_it_can_be_called_as_a_pipeline_of_hugging_face(translator: Translator):
 
 
 def test_alternatives_are_different_texts(translator: Translator, monkeypatch: pytest.MonkeyPatch):
-    """Two of what the search finds are the same text in other subwords: the better one stays, and others follow it."""
+    """Two hypotheses are the same text in other subwords: the better one stays, and others follow it."""
     target = translator.subwords["target"]
     whole = target.encode("two")
     split = [translator.pieces.index(f"<0x{byte:02X}>") for byte in b"two"]
@@ -142,7 +142,7 @@ CAPITALS = "TWENTY-THREE EUROS"  # the subwords were learnt from small letters
 
 
 def test_capitals_that_a_model_could_only_spell_are_translated_in_small_letters(translator: Translator):
-    """And written in capitals: all alternatives, of which none says the same as another."""
+    """And written in capitals: all alternatives, no two of which are the same."""
     small = translator.translate(CAPITALS.lower(), beam=4, n_best=4, alignments=True)
     both = translator.translate([CAPITALS, CAPITALS.lower()], beam=4, n_best=4, alignments=True)
     assert both[1] == small
@@ -158,7 +158,7 @@ def test_capitals_that_a_model_could_only_spell_are_translated_in_small_letters(
 
 @pytest.mark.parametrize("form", [str.upper, str.lower, str.title])
 def test_what_is_forbidden_of_capitals_is_forbidden_in_any_case(translator: Translator, form: Callable[[str], str]):
-    """A sentence in capitals is translated in small letters all the same; one beside it in small letters as it was."""
+    """A sentence in capitals is still translated in lower case; its neighbour in lower case does not change."""
     free = translator.translate(CAPITALS)
     for word in free.text.split():
         found = translator.translate(Request(CAPITALS, forbid=(form(word),)))
@@ -186,7 +186,7 @@ def test_alternatives_that_differ_in_capitals_alone_are_one(translator: Translat
     ],
 )
 def test_other_capitals_are_left_as_they_are(translator: Translator, request_: Request, settings: dict[str, Any]):
-    """Where it is not wanted, something else is asked for, or they may be a name or an abbreviation."""
+    """If it is switched off, if more is asked for, or if they may be a name or an abbreviation."""
     found = translator.translate(request_, **settings)
     assert found.sentences[0].source == request_.text
     assert found == translator.translate(request_, capitals=False)
@@ -299,13 +299,13 @@ def test_too_long_a_sentence_is_refused_by_name(translator: Translator):
     text = "two euros and two dollars"
     tokens = len(subwords.encode(text))
     assert len(translator.translate(text, split="never", longest=tokens).sentences) == 1
-    refused = f"text 2: a sentence that may not be split has {tokens} tokens, and {tokens - 1} are the most that are "
+    refused = f"text 2: a sentence that may not be split has {tokens} tokens, and at most {tokens - 1} are translated "
     with pytest.raises(DataError, match=re.escape(refused)) as error:
         translator.translate(["nine", text], split="never", longest=tokens - 1)
     assert f"raise longest = {tokens - 1}: '{text}' …" in str(error.value)
     spelled = subwords.encode("日")  # the space before it, and its bytes
     assert len(spelled) == 4
-    with pytest.raises(DataError, match="has 4 tokens, and 3 are the most"):
+    with pytest.raises(DataError, match="has 4 tokens, and at most 3 are translated"):
         translator.translate("日", split="never", longest=3)
     with pytest.raises(DataError, match=r"^the text: a text with a prefix or a required phrase has"):
         translator.translate(Request(text, prefix="zwei"), longest=tokens - 1)
@@ -331,7 +331,7 @@ def test_a_model_with_learned_positions_takes_what_it_knows(tmp_path: Path, tiny
         counts = [len(learn_subwords().encode(sentence.source)) for sentence in found.sentences]
         assert max(counts) <= 11
         assert len(counts) > 5
-    with pytest.raises(DataError, match=r"and 11 are the most that are translated at once; split it: 'two"):
+    with pytest.raises(DataError, match=r"and at most 11 are translated at once; split it: 'two"):
         Translator.load(learned, device="cpu").translate("two euros " * 30, split="never")
 
 
@@ -360,7 +360,7 @@ def test_a_prefix_and_phrases_are_for_one_sentence(translator: Translator):
     assert [sentence.source for sentence in found.sentences] == [two]
     assert found.text.startswith("neun")
     for asked in ({"prefix": "neun"}, {"require": ("neun",)}):
-        with pytest.raises(DataError, match=r"^the text: has 2 lines, and a prefix or a required phrase is for one"):
+        with pytest.raises(DataError, match=r"^the text: has 2 lines, but a prefix or a required phrase is for one"):
             translator.translate(Request("one\ntwo", **asked))  # pyright: ignore[reportArgumentType]
     assert translator.translate(Request("", prefix="neun")).text == ""
     assert len(translator.translate(Request(two, forbid=("x",)), split="always").sentences) == 2
@@ -372,14 +372,14 @@ def test_what_is_no_text_is_refused(translator: Translator, name: str):
     with pytest.raises(DataError, match=r"^text 2: character 2 is half of a surrogate pair"):
         translator.translate(["one", Request(**wrong)])  # pyright: ignore[reportArgumentType]
     argument = b"Stra\xdfe".decode("utf-8", "surrogateescape")  # as it comes from a command line
-    with pytest.raises(DataError, match=r"character 5 is .*, or byte 0xDF of what is not UTF-8"):
+    with pytest.raises(DataError, match=r"character 5 is .*, or byte 0xDF of text that is not UTF-8"):
         translator.translate(argument)
     wrong[name] = 5 if name in ("text", "prefix") else "letters"  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match=rf"^{name} = .*, wanted a "):
         Request(**wrong)  # pyright: ignore[reportArgumentType]
     if name in ("require", "forbid"):
         for nothing in ("", " ", "\u200b"):
-            with pytest.raises(DataError, match="is no phrase to require or forbid"):
+            with pytest.raises(DataError, match="has no words to require or forbid"):
                 translator.translate(Request("nine", **{name: (nothing,)}))  # pyright: ignore[reportArgumentType]
         with pytest.raises(ConfigError, match="wanted a list of strings"):
             Request("nine", **{name: [3]})  # pyright: ignore[reportArgumentType]
@@ -527,13 +527,13 @@ def test_models_that_are_not_there_or_damaged_are_named(tmp_path: Path, tiny: Pa
         Translator.load()
     with pytest.raises(DataError, match=r"no/where: does not exist; name a run"):
         Translator.load(tmp_path / "no" / "where")
-    with pytest.raises(DataError, match="holds no model; name a run"):
+    with pytest.raises(DataError, match="contains no model; name a run"):
         Translator.load(str(tmp_path))
     damaged = save_tiny(tmp_path / "damaged")
     weights = damaged / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(DataError, match=r"model.safetensors: its bytes are not those that were written; the model is"):
+    with pytest.raises(DataError, match=r"model.safetensors: does not match its checksum; the model is"):
         Translator.load(damaged)
     for setting in ({"precision": "fp16"}, {"engine": "nativ"}, {"device": "tpu"}):
         with pytest.raises(UsageError, match="is not known; use "):
@@ -552,22 +552,22 @@ def test_an_ensemble_means_its_models(tmp_path: Path, tiny: Path, translator: Tr
     source = translator.tokens("two euros", "source")
     each = [score_pairs(one.model, [(source, np.array([token]))])[0][0] for one in other.loaded]
     assert found.log_probability == pytest.approx(np.logaddexp(*each) - np.log(2), abs=1e-4)
-    with pytest.raises(DataError, match=r"odd: has other subwords than .*tiny; they make no ensemble"):
+    with pytest.raises(DataError, match=r"odd: cannot form an ensemble with .*tiny: its subwords differ"):
         Translator.load(tiny, save_tiny(tmp_path / "odd", subwords=learn_subwords(331)))
 
 
 def test_what_only_samples_have_is_refused_where_none_are_drawn(translator: Translator, tmp_path: Path):
-    """But not what a model's own settings have for when they are, nor what changes nothing."""
+    """But not a model's own settings for sampling, nor values that change nothing."""
     settings: list[tuple[str, Any]] = [("temperature", 0.5), ("top_k", 3), ("top_p", 0.5), ("sample_seed", 2)]
     for name, value in settings:
-        with pytest.raises(ConfigError, match=rf"search.{name} = {value}, which only samples have"):
+        with pytest.raises(ConfigError, match=rf"only samples take search.{name} = {value}"):
             translator.translate("two", **{name: value})
         assert translator.translate("two", sample=True, **{name: value})
     own = save_tiny(tmp_path / "own", search=replace(SEARCH, temperature=0.5, top_k=3))
     model = Translator.load(own, device="cpu")
     assert model.translate("two", **strict.to_dict(model.search)) == model.translate("two")
     assert model.translate("two", temperature=0.5)
-    with pytest.raises(ConfigError, match="which only samples have"):
+    with pytest.raises(ConfigError, match=r"only samples take search\.temperature = 1\.0"):
         model.translate("two", temperature=1.0)
 
 
@@ -579,7 +579,7 @@ def test_a_models_own_settings_of_search_are_used(tmp_path: Path):
 
 
 def test_a_loaded_model_is_the_one_that_was_saved(tmp_path: Path):
-    """It is built without memory and without drawing; nothing may be left that was not loaded."""
+    """It is built without memory and without random numbers; nothing may be left unloaded."""
     kinds: list[dict[str, Any]] = [{}, {"positions": "learned", "max_positions": 9}, {"norm": "pre"}]
     for number, changes in enumerate(kinds):
         folder = save_tiny(tmp_path / str(number), **changes)

@@ -1,4 +1,4 @@
-"""Toy models, whose logits are any function of what was read and said, and searches written plainly to compare with."""
+"""Toy models, whose logits are any function of source and output, and plain searches to compare with."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ NEAR = 1e-5  # scores nearer than this may come out in either order
 
 
 class Toy:
-    """An engine without a network: logits drawn once and for all for each source and each beginning of a target."""
+    """An engine without a network: random logits, fixed for each source and each beginning of a target."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Toy:
         self.opened: list[ToyLines] = []
 
     def logits(self, source: Sequence[int], said: Said) -> np.ndarray:
-        """What the model says next; `loves` is added."""
+        """Return the logits of the next token, with the bonus of `loves`."""
         place = (tuple(source), said)
         if place not in self.known:
             random = np.random.default_rng([self.seed, len(source), *source, *said])
@@ -52,17 +52,17 @@ class Toy:
         return self.known[place]
 
     def tell(self, source: Sequence[int]) -> Tell:
-        """The same as log-probabilities."""
+        """Return a function that gives these as log-probabilities."""
         return lambda said: log_softmax(self.logits(source, said))
 
     def open(self, slots: int, beam: int, source: int, target: int) -> "ToyLines":
-        """Make room, and hold the search to what it asked for."""
+        """Make room, and check the search against its own request."""
         self.opened.append(ToyLines(self, slots, beam, source, target))
         return self.opened[-1]
 
 
 class ToyLines:
-    """What each line of a toy has said."""
+    """The output of each line of a toy."""
 
     def __init__(self, toy: Toy, slots: int, beam: int, source: int, target: int):
         self.toy, self.slots, self.beam, self.source, self.target = toy, slots, beam, source, target
@@ -73,7 +73,7 @@ class ToyLines:
         self.closed = False
 
     def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
-        """Begin sentences."""
+        """Admit sentences."""
         assert not self.closed
         assert len(slots) == len(sources) == len(set(slots))
         self.admitted.append(len(slots))
@@ -83,7 +83,7 @@ class ToyLines:
             self.sources[slot], self.said[slot] = source.tolist(), [()] * self.beam
 
     def advance(self, slots: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
-        """Let each line say a token after another line of its slot."""
+        """Let each line add a token to another line of its slot; return the logits of the next."""
         assert not self.closed
         assert tokens.shape == parents.shape == (len(slots), self.beam)
         self.advanced.append(len(slots))
@@ -98,28 +98,28 @@ class ToyLines:
         return torch.from_numpy(np.stack(rows)).float()
 
     def normaliser(self, logits: Tensor) -> Tensor:
-        """The logarithm of the sum of exponentials."""
+        """Return the logarithm of the sum of exponentials."""
         return logits.logsumexp(-1)
 
     def best(self, logits: Tensor, k: int, normaliser: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The best log-probabilities and their tokens."""
+        """Return the best log-probabilities and their tokens."""
         values, tokens = logits.sort(descending=True, stable=True)
         normaliser = self.normaliser(logits) if normaliser is None else normaliser
         return (values - normaliser[:, None])[:, :k], tokens[:, :k].int()
 
     def close(self) -> None:
-        """Once."""
+        """Close the lines; once only."""
         assert not self.closed
         self.closed = True
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Logits as log-probabilities."""
+    """Return logits as log-probabilities."""
     return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
 
 
 def teller(model: Transformer, source: Sequence[int]) -> Tell:
-    """A model by its definition: all of it again for every token."""
+    """Return a model by its definition: everything computed anew for every token."""
     known: dict[Said, np.ndarray] = {}
 
     @torch.no_grad()
@@ -133,12 +133,12 @@ def teller(model: Transformer, source: Sequence[int]) -> Tell:
 
 
 def penalty(length: int, alpha: float) -> float:
-    """The paper's length penalty (Wu et al. 2016, equation 14), of so many tokens with the end."""
+    """Return the paper's length penalty (Wu et al. 2016, equation 14) for so many tokens, the end included."""
     return (5 + length) ** alpha / (5 + 1) ** alpha
 
 
 def plain_greedy(tell: Tell, limit: int) -> tuple[list[int], float, bool]:
-    """The best token at each step, the log-probability of all, and whether it came to its end."""
+    """Return the best token of each step, the log-probability of all, and whether the end was reached."""
     said, total = (), 0.0
     while len(said) < limit:
         shares = tell(said).copy()
@@ -154,9 +154,9 @@ def plain_greedy(tell: Tell, limit: int) -> tuple[list[int], float, bool]:
 def plain_beam(
     tell: Tell, *, beam: int, alpha: float, limit: int, n_best: int = 1, stop: str = "exact", begun: Said = ()
 ) -> tuple[list[Found], float]:
-    """Beam search with lists, and the smallest difference between scores it has compared.
+    """Return what beam search with lists finds, and the smallest difference between scores it has compared.
 
-    `begun` is what is said before the search. An end counts only among the first `beam` of all candidates.
+    `begun` is the output before the search. An end counts only among the first `beam` of all candidates.
     """
     total = sum(tell(begun[:place])[token] for place, token in enumerate(begun))
     lines: list[tuple[float, Said]] = [(total, begun)]
@@ -192,7 +192,7 @@ def plain_beam(
 def every_translation(
     tell: Tell, words: Sequence[int], alpha: float, limit: int, may: Callable[[Said], bool] = lambda said: True
 ) -> list[Found]:
-    """All there are, the best first: those that end, then those that are cut; `may` says which are allowed."""
+    """Return all translations, best first: those that end, then those that are cut; `may` says which are allowed."""
     ended: list[Found] = []
     cut: list[Found] = []
 
@@ -212,12 +212,12 @@ def every_translation(
 
 
 def as_found(hypotheses: Sequence[Hypothesis]) -> list[Found]:
-    """Hypotheses as the plain searches give them."""
+    """Return hypotheses in the form of the plain searches."""
     return [(hypothesis.tokens.tolist(), hypothesis.score, hypothesis.ended) for hypothesis in hypotheses]
 
 
 def assert_same(hypotheses: Sequence[Hypothesis], expected: Sequence[Found], near: float = NEAR) -> None:
-    """The same translations in the same order, with the same scores but for rounding."""
+    """Fail unless the translations and their order are the same, and the scores but for rounding."""
     found = as_found(hypotheses)
     assert [tokens for tokens, _, _ in found] == [tokens for tokens, _, _ in expected]
     assert [ended for *_, ended in found] == [ended for *_, ended in expected]
@@ -225,32 +225,32 @@ def assert_same(hypotheses: Sequence[Hypothesis], expected: Sequence[Found], nea
 
 
 def assert_alike(first: Sequence[Hypothesis], second: Sequence[Hypothesis]) -> None:
-    """Two searches have found the same."""
+    """Fail unless two searches have found the same."""
     assert_same(first, as_found(second))
 
 
 def log_probability(tell: Tell, hypothesis: Hypothesis) -> list[float]:
-    """What a model itself finds of each token of a translation, and of its end if it has one."""
+    """Return a model's log-probability of each token of a translation, and of its end if it has one."""
     tokens = (*hypothesis.tokens.tolist(), *([END] if hypothesis.ended else []))
     return [float(tell(tokens[:place])[token]) for place, token in enumerate(tokens)]
 
 
 def runs(tokens: Sequence[int], many: int) -> list[Said]:
-    """All runs of so many tokens."""
+    """Return all runs of `many` tokens."""
     return [tuple(tokens[place : place + many]) for place in range(len(tokens) - many + 1)]
 
 
 def contains(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
-    """Whether a phrase's tokens stand somewhere in this order, side by side."""
+    """Whether a phrase's tokens occur side by side, in this order."""
     return tuple(phrase) in runs(tokens, len(phrase))
 
 
 def words(vocabulary: int) -> list[int]:
-    """What a translation may be made of."""
+    """Return the tokens that a translation may be made of."""
     return [token for token in range(vocabulary) if token not in (PAD, BEGIN, END)]
 
 
 def all_texts(alphabet: Sequence[int], longest: int) -> Iterator[Said]:
-    """All tuples of up to so many tokens."""
+    """Yield all tuples of up to `longest` tokens."""
     for length in range(longest + 1):
         yield from product(alphabet, repeat=length)

@@ -1,4 +1,4 @@
-"""A minute model on disk and loaded; one thread, which is the fastest for so little."""
+"""A tiny model, on disk and loaded; one thread, the fastest for so little work."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from transduce.decoding.translator import Translator
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tensors this small are computed faster by one thread."""
+    """Use one thread, the fastest for such small tensors."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -21,11 +21,11 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has learned nothing."""
+    """An untrained model."""
     return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def translator(tiny: Path) -> Translator:
-    """The same, loaded."""
+    """The tiny model, loaded."""
     return Translator.load(tiny, device="cpu", engine="torch")

@@ -1,4 +1,4 @@
-"""Minute models to look at, in memory and on disk."""
+"""Tiny models whose attention is shown, in memory and on disk."""
 
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def make_model(seed: int = 0, **changes: Any) -> Transformer:
-    """A model in float64 whose heads all look somewhere else."""
+    """Return a model in float64 whose heads all attend to different places."""
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"vocabulary": VOCABULARY, "layers": 2, "d_model": 12, "d_ff": 20, "heads": 3}
     model = Transformer(ModelConfig(**{**sizes, **changes})).double().eval()
@@ -34,7 +34,7 @@ def make_model(seed: int = 0, **changes: Any) -> Transformer:
 
 
 def make_pairs(lengths: list[tuple[int, int]], seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Sources and targets of so many tokens, with their ends."""
+    """Return sources and targets of these lengths, with their ends."""
     random = np.random.default_rng(seed)
 
     def sentence(length: int) -> np.ndarray:
@@ -45,13 +45,13 @@ def make_pairs(lengths: list[tuple[int, int]], seed: int = 0) -> list[tuple[np.n
 
 @cache
 def learn_subwords() -> Subwords:
-    """Subwords of the built-in numbers, English and German."""
+    """Learn subwords of the built-in numbers, English and German."""
     lines = [line for pair in numbers.corpus("train", 400) for line in pair]
     return Subwords(learn(lines, SubwordsConfig(size=330, coverage=1.0)))
 
 
 def save_tiny(folder: Path, **changes: Any) -> Path:
-    """A model with random weights on disk, whose translations are cut soon."""
+    """Save a model with random weights, whose translations are soon cut."""
     subwords = learn_subwords()
     sizes: dict[str, Any] = {"layers": 2, "d_model": 32, "d_ff": 48, "heads": 2, "tie": "none"}
     search = SearchConfig(beam=3, extra_tokens=4)

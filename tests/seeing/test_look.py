@@ -21,7 +21,7 @@ LENGTHS = [(6, 4), (1, 7), (5, 1), (9, 9)]
 
 
 def by_torch(ours: MultiHeadAttention, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The weights of torch.nn.MultiheadAttention with the same matrices."""
+    """Return the weights of torch.nn.MultiheadAttention with the same matrices."""
     theirs = nn.MultiheadAttention(x.shape[-1], ours.heads, bias=False, batch_first=True, dtype=x.dtype).eval()
     with torch.no_grad():
         theirs.in_proj_weight.copy_(ours.projection)
@@ -31,7 +31,7 @@ def by_torch(ours: MultiHeadAttention, x: Tensor, memory: Tensor, mask: Tensor |
 
 @torch.no_grad()
 def test_the_weights_are_those_of_torch():
-    """All three kinds in every layer, of one sentence by itself; each layer is given what ours has made of the last."""
+    """All three kinds in every layer, for one sentence alone; each layer gets our output of the previous one."""
     model = make_model(layers=2)
     ((source, target),) = make_pairs([(6, 5)])
     ((_, looked),) = look(model, [(source, target)])
@@ -61,7 +61,7 @@ def test_the_weights_are_those_of_torch():
 
 
 def torch_output(ours: MultiHeadAttention, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-    """What torch.nn.MultiheadAttention gives."""
+    """Return the output of torch.nn.MultiheadAttention."""
     theirs = nn.MultiheadAttention(x.shape[-1], ours.heads, bias=False, batch_first=True, dtype=x.dtype).eval()
     theirs.in_proj_weight.copy_(ours.projection)
     theirs.out_proj.weight.copy_(ours.output)
@@ -90,7 +90,7 @@ def test_every_row_is_a_distribution_of_the_right_shape(changes: dict[str, Any])
 
 @pytest.mark.parametrize("changes", CHOICES.values(), ids=CHOICES)
 def test_what_is_said_does_not_change_by_looking(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    """The path without weights, some pairs beside others or each by itself: the same probabilities, rivals, weights."""
+    """Without weights, with other pairs or alone: the probabilities, rivals and weights are the same."""
     model = make_model(**changes)
     pairs = make_pairs(LENGTHS)
     found = dict(look(model, pairs, rivals=4))
@@ -114,7 +114,7 @@ def test_what_is_said_does_not_change_by_looking(changes: dict[str, Any], monkey
 def test_a_sentence_without_positions_is_refused():
     model = make_model(positions="learned", max_positions=8)
     assert len(dict(look(model, make_pairs([(8, 8)])))) == 1
-    with pytest.raises(DataError, match="a sentence has 9 tokens, and the model has learned positions for 8"):
+    with pytest.raises(DataError, match="a sentence has 9 tokens, but the model has learned positions for only 8"):
         dict(look(model, make_pairs([(3, 4), (2, 9)])))
 
 

@@ -1,4 +1,4 @@
-"""In a notebook a sentence that was looked at is its page, within a frame and with nothing from elsewhere."""
+"""In a notebook, a sentence is shown as its page, in a frame and with nothing from elsewhere."""
 
 import html
 import io
@@ -54,7 +54,7 @@ def test_a_picture_is_shown_as_svg(translator: Translator):
 
 
 class NotebookOutput(io.StringIO):
-    """Standard output as ipykernel has it: text only, and no terminal."""
+    """Standard output as in ipykernel: text only, and no terminal."""
 
 
 def test_a_verb_may_be_called_in_a_notebook(tiny: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""What heads are measured to look at, where it is known: attention made by hand, and a model made by hand."""
+"""What heads are measured to attend to, where it is known: attention made by hand, and a model made by hand."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ RARE = Frequencies([SOURCE, ["▁a", "b", "▁c", "▁d", "e", "▁."]])  # f is
 
 
 def profile_of(weights: np.ndarray, kind: Kind, sides: Sides | None = None) -> Profile:
-    """One head's weights over one sentence."""
+    """Return the profile of one head's weights over one sentence."""
     tally = Tally(1)
     sides = sides or Sides(SOURCE, TARGET, [])
     masks = mask_cross(sides, RARE) if kind == "cross" else mask_self(SOURCE, RARE, kind)
@@ -35,7 +35,7 @@ def profile_of(weights: np.ndarray, kind: Kind, sides: Sides | None = None) -> P
 
 
 def looks(*places: int, keys: int = 9) -> np.ndarray:
-    """Attention of query i to key places[i] alone."""
+    """Return attention from query i to key places[i] alone."""
     return np.eye(keys)[list(places)]
 
 
@@ -142,7 +142,6 @@ def test_shares_are_shares(seed: int, pieces: list[str], decoder: bool):
         found = tally.profile(head)
         for share in (*found.shares.values(), *found.even.values(), found.evenness):
             assert -1e-9 <= share <= 1 + 1e-9
-        # A token is before, after, at or far from a query; near ones besides.
         places = [found.shares.get(name, 0.0) for name in ("same", "end", "begin")]
         assert max(places) <= 1 + 1e-9
         assert 0 <= found.distance <= many
@@ -150,7 +149,7 @@ def test_shares_are_shares(seed: int, pieces: list[str], decoder: bool):
 
 
 def test_a_model_made_by_hand_is_seen_through():
-    """Nothing is left of it but positions; one encoder layer looks from its place to the same one, others evenly."""
+    """Only positions are left of it; one head of an encoder layer attends to its own place, the others evenly."""
     subwords = learn_subwords()
     config = ModelConfig(vocabulary=len(subwords), layers=2, d_model=32, d_ff=4, heads=2, d_k=32)
     model = Transformer(config).eval()

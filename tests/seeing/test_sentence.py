@@ -1,4 +1,4 @@
-"""One sentence seen through: what is shown of a translation is what the search found and the model says of it."""
+"""One sentence in detail: what is shown is what the search found, with the model's own probabilities."""
 
 import json
 
@@ -97,8 +97,8 @@ def test_json_is_what_the_page_needs(translator: Translator):
     [
         ("", None, "the sentence is empty"),
         (" \t", None, "the sentence is empty"),
-        ("one " * (LONGEST + 1), None, f"the sentence has .* {LONGEST} are the most"),
-        (TEXT, "ein " * (LONGEST + 1), f"the translation has .* {LONGEST} are the most"),
+        ("one " * (LONGEST + 1), None, f"the sentence has .* at most {LONGEST} are shown"),
+        (TEXT, "ein " * (LONGEST + 1), f"the translation has .* at most {LONGEST} are shown"),
         ("a\ud800", None, "the sentence: character 2 is half of a surrogate pair"),
         (TEXT, "a\udfff", "the translation: character 2 is half of a surrogate pair"),
     ],

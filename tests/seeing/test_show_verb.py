@@ -1,4 +1,4 @@
-"""`transduce show` and `transduce heads` as a person and as a program use them."""
+"""`transduce show` and `transduce heads`, as a person and as a program use them."""
 
 import json
 import re
@@ -28,7 +28,7 @@ NASTY = "two </script><script>alert(1)</script> & <b>euros</b> \"'"
 
 
 class Page(HTMLParser):
-    """What a browser's parser finds: its tags, and what stands in scripts and styles."""
+    """What a browser's parser finds: tags, and the contents of scripts and styles."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -98,7 +98,7 @@ def test_a_model_is_found_by_its_languages(
     found = json.loads(capsys.readouterr().out)
     assert main(["show", str(tiny), TEXT, "--json", "--device", "cpu"]) == 0
     assert json.loads(capsys.readouterr().out)["target"] == found["target"]
-    assert "no model translates into fr; there are en-de" in refused(capsys, "show", "--to", "fr", TEXT)
+    assert "no model translates into fr; available: en-de" in refused(capsys, "show", "--to", "fr", TEXT)
     assert "give a RUN and a sentence, or --to LANGUAGE and a sentence" in refused(capsys, "show", TEXT)
     assert "give a RUN and a sentence, or --to" in refused(capsys, "show", tiny, TEXT, "--to", "de")
 
@@ -175,21 +175,21 @@ def test_subwords_as_a_person_reads_them():
 def test_wrong_wishes_are_answered(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     show = ("show", tiny, TEXT, "--device", "cpu", "--svg", tmp_path / "p.svg")
     assert "has layers 1 to 2" in refused(capsys, *show, "--layer", "3")
-    assert "--layer says what a picture is of; give --svg FILE" in refused(capsys, *show[:-2], "--layer", "1")
+    assert "--layer applies to pictures; give --svg FILE" in refused(capsys, *show[:-2], "--layer", "1")
     assert "each layer has heads 1 to 2" in refused(capsys, *show, "--head", "1", "7")
     assert "head = 0 is out of range" in refused(capsys, *show, "--head", "0")
-    assert "none of the words that look: two euros and nine dollars" in refused(capsys, *show, "--word", "dollar")
-    assert "is no .svg file; for a PNG save it from the page" in refused(capsys, *show[:-1], tmp_path / "p.png")
+    assert "not one of the words that attend: two euros and nine dollars" in refused(capsys, *show, "--word", "dollar")
+    assert "does not end in .svg; for a PNG, save one from the page" in refused(capsys, *show[:-1], tmp_path / "p.png")
     assert "unknown flag --heat" in refused(capsys, *show, "--heat")
-    assert "holds no model" in refused(capsys, "show", tmp_path, TEXT)
-    assert "there is no folder" in refused(capsys, *show[:-1], tmp_path / "no" / "p.svg")
-    assert "this is a folder" in refused(capsys, *show, "--out", tmp_path)
+    assert "contains no model" in refused(capsys, "show", tmp_path, TEXT)
+    assert f"the folder {tmp_path / 'no'} does not exist" in refused(capsys, *show[:-1], tmp_path / "no" / "p.svg")
+    assert f"{tmp_path}: is a folder" in refused(capsys, *show, "--out", tmp_path)
     assert "the sentence is empty" in refused(capsys, "show", tiny, "", "--out", tmp_path / "p.html")
     roles = tmp_path / "roles.json"
     roles.write_text('{"heads": [{"kind": "encoder"}]}')
-    assert f"{roles}: is no page of `transduce heads`" in refused(capsys, *show, "--roles", roles)
-    assert "is there already, and is no page" in refused(capsys, "show", tiny, TEXT, "--out", roles)
-    assert "is there already, and is no page" in refused(capsys, "show", tiny, TEXT, "--out", "/dev/null")
+    assert f"{roles}: is neither a page nor JSON from `transduce heads`" in refused(capsys, *show, "--roles", roles)
+    assert "already exists and is not a page" in refused(capsys, "show", tiny, TEXT, "--out", roles)
+    assert "already exists and is not a page" in refused(capsys, "show", tiny, TEXT, "--out", "/dev/null")
     assert [path.name for path in tmp_path.iterdir()] == ["roles.json"]
 
 
@@ -272,16 +272,16 @@ def test_wrong_files_are_named(
     command = ("heads", tiny, "--source", files[0], "--target", files[1], "--device", "cpu")
     links = tmp_path / "gold.txt"
     links.write_text("0-0\n\n0:0\n0-0\n")
-    assert f"{links}, line 3: '0:0' is no link" in refused(capsys, *command, "--alignments", links)
+    assert f"{links}, line 3: '0:0' is not a link" in refused(capsys, *command, "--alignments", links)
     links.write_text("0-0\n")
     assert f"{links} has 1" in refused(capsys, *command, "--alignments", links)
-    assert "bleu is about heads" in refused(capsys, *command, "--bleu", "--no-switch")
-    assert "only is about heads" in refused(capsys, *command, "--only", "cross.1.1", "--no-switch")
-    expected = "cross.1.4 is no head of this model; the first is encoder.1.1, the last cross.2.2"
+    assert "bleu needs heads to be switched off" in refused(capsys, *command, "--bleu", "--no-switch")
+    assert "only needs heads to be switched off" in refused(capsys, *command, "--only", "cross.1.1", "--no-switch")
+    expected = "cross.1.4 is not a head of this model; its heads are encoder.1.1 to cross.2.2"
     assert expected in refused(capsys, *command, "--only", "cross.1.1", "cross.1.4")
     empty = tmp_path / "empty"
     empty.write_text("\n\n\n\n")
-    assert "hold no pair" in refused(capsys, *command[:4], "--target", empty)
+    assert "have no sentence pairs; give a test set" in refused(capsys, *command[:4], "--target", empty)
 
 
 def test_the_scripts_of_the_pages_are_installed():

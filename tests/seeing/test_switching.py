@@ -1,4 +1,4 @@
-"""A head that is switched off adds nothing, and afterwards the model is the same bits as before."""
+"""A head that is switched off adds nothing, and afterwards the model has the same bits as before."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_every_head_is_listed_once():
 @pytest.mark.parametrize("head", [Head("encoder", 0, 2), Head("decoder", 1, 0), Head("cross", 0, 1)])
 @pytest.mark.parametrize("width", [None, 5])
 def test_it_is_the_head_with_its_output_masked(head: Head, width: int | None, monkeypatch: pytest.MonkeyPatch):
-    """Masked where heads are concatenated, before W^O: the same loss; and only what comes after it is changed."""
+    """Masking where heads are concatenated, before W^O, gives the same loss; only what comes later changes."""
     model = make_model(d_v=width, d_k=width)
     with switched_off(model, [head]):
         found = score_pairs(model, PAIRS)

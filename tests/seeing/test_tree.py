@@ -1,4 +1,4 @@
-"""The beam as a tree: every path says what the model finds of it, and the way taken is the translation."""
+"""The beam as a tree: every path has the model's own probability, and the path taken is the translation."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_every_path_has_the_probability_that_the_model_gives_it(name: Name, beam
 
 
 def test_a_tree_by_hand():
-    """Two lines: a b is chosen by its end, a c stays open, d is dropped; the second line has nothing to go on from."""
+    """Two lines: a b is chosen by its end, a c stays open, d is dropped; the second line has no continuation."""
     inf = np.inf
     record = Record(
         tokens=np.array([[10, 13], [11, 12]]),

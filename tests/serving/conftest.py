@@ -1,4 +1,4 @@
-"""Minute models, loaded once, and a server of three of them."""
+"""Tiny models, loaded once, and a server of three of them."""
 
 from collections.abc import Iterator
 

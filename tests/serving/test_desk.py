@@ -1,4 +1,4 @@
-"""The desk: what is translated together, who waits, who is sent away, and what happens when somebody leaves."""
+"""The desk: what is translated together, who waits, who is refused, and what happens when a client leaves."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ SENTENCES = ["nine", "two euros and nine dollars", "on Friday the ninth of May",
 
 
 class Slow:
-    """A translator that waits until it is let go, and remembers what it was asked."""
+    """A translator that waits until released, and records its input."""
 
     def __init__(self, translator: Translator):
         self._inner, self.gate, self.asked = translator, threading.Event(), list[list[str]]()

@@ -33,7 +33,7 @@ KEY = "0123456789abcdef"
 
 @contextmanager
 def held(server: Running) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """The first model's desk, which begins a batch and then does nothing until it is let go."""
+    """The first model's desk, which begins a batch and then does nothing until released."""
     gate, begun = threading.Event(), threading.Event()
     desk = server.models.served[0].desk
     translate = desk._results
@@ -64,7 +64,7 @@ def until(condition: Any) -> None:
 
 
 def send(server: Running, text: str = TEXT) -> http.client.HTTPConnection:
-    """Ask, and do not wait for the answer."""
+    """Send a request without waiting for the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     body = json.dumps({"texts": [text], "source": "en", "target": "de"})
     connection.request("POST", "/v1/translate", body, {"Content-Type": "application/json"})
@@ -144,7 +144,7 @@ def test_large_requests_are_not_read(loaded: list[Translator]):
         refused = server.ask("POST", "/v1/translate", b" " * (most + 1), content_type="application/json")
         assert (refused.status, refused.json) == (
             413,
-            {"error": f"the request is too large; at most {most:,} bytes are taken"},
+            {"error": f"the request is too large; the limit is {most:,} bytes"},
         )
         # One that does not say its size is found out while it is read.
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
@@ -169,15 +169,15 @@ def test_pages_of_some_web_sites_may_ask(loaded: list[Translator], capsys: pytes
     with running(loaded) as server:
         assert wanted not in server.post("/v1/translate", request, origin=site).headers
     assert main(["serve", "nothing", "--origins", "example.org/page"]) == 1
-    assert "origins has example.org/page, which is no web site" in capsys.readouterr().err
+    assert "origins has example.org/page, which is no web origin" in capsys.readouterr().err
 
 
 def test_keys_are_asked_for(loaded: list[Translator]):
     with running(loaded, keys=[KEY, KEY[::-1]]) as server:
         asked = {"texts": [TEXT]}
         refused = server.post("/v1/translate", asked)
-        assert (refused.status, "an API key is needed" in refused.json["error"]) == (403, True)
-        assert server.post("/v1/translate", asked, x_api_key="wrong").json["error"] == "this API key is not known"
+        assert (refused.status, "an API key is required" in refused.json["error"]) == (403, True)
+        assert server.post("/v1/translate", asked, x_api_key="wrong").json["error"] == "this API key is not valid"
         assert server.post("/v1/translate", asked, x_api_key=KEY).status == 200
         assert server.post("/v1/translate", asked, authorization=f"Bearer {KEY[::-1]}").status == 200
         assert server.form("/translate", q=TEXT, source="en", target="de").status == 403
@@ -197,7 +197,7 @@ def test_health_knows_of_a_desk_that_ended(loaded: list[Translator]):
         assert server.get("/health").json == {"status": "ok"}
         server.models.served[1].desk.close()
         ill = server.get("/health")
-        assert (ill.status, "de-en cannot translate" in ill.json["error"]) == (503, True)
+        assert (ill.status, "de-en can no longer translate" in ill.json["error"]) == (503, True)
         late = server.post("/v1/translate", {"texts": [TEXT], "target": "en"})
         assert (late.status, late.headers["retry-after"]) == (503, "5")
 
@@ -232,7 +232,7 @@ def test_sigterm_finishes_what_is_under_way(tmp_path: Path):
 
 
 def test_signals_that_were_taken_are_asked_for_again():
-    """As LLVM takes them when it compiles a kernel; here SIGTERM would go unanswered."""
+    """LLVM takes them when it compiles a kernel; here SIGTERM would otherwise go unanswered."""
 
     async def scenario() -> bool:
         server = _Server(uvicorn.Config(lambda: None))
@@ -260,20 +260,22 @@ def test_a_wrong_command_line_is_answered(
         assert main(["serve", *arguments]) in (1, 2)
         return capsys.readouterr().err
 
-    assert "name a RUN, or the language to translate into with --to" in refused()
-    assert f"say them before it, such as en-de={folder}" in refused(str(folder))
-    assert "--host 0.0.0.0 lets others in; give --api-keys FILE" in refused(f"en-de={folder}", "--host", "0.0.0.0")
+    assert "name a RUN, or give --to LANGUAGE" in refused()
+    assert f"give them, as in en-de={folder}" in refused(str(folder))
+    assert "--host 0.0.0.0 lets other machines in; give --api-keys FILE" in refused(
+        f"en-de={folder}", "--host", "0.0.0.0"
+    )
     assert "no model translates into de" in refused("--to", "de")
-    assert "port = 70000 is no port" in refused(str(folder), "--port", "70000")
+    assert "port = 70000 is out of range" in refused(str(folder), "--port", "70000")
     keys.write_text("# for tests\nshort\n")
-    assert f"{keys}, line 2: is no key" in refused(f"en-de={folder}", "--api-keys", str(keys))
+    assert f"{keys}, line 2: is not a key" in refused(f"en-de={folder}", "--api-keys", str(keys))
     keys.write_text("\n# none\n")
-    assert f"{keys}: holds no key" in refused(f"en-de={folder}", "--api-keys", str(keys))
+    assert f"{keys}: has no keys" in refused(f"en-de={folder}", "--api-keys", str(keys))
     terms = tmp_path / "terms.tsv"
     terms.write_text("dollars\tTaler\n")
     two = (f"en-de={folder}", f"de-en={folder}", "--glossary", str(terms))
-    assert f"which languages is it for? say it before it, as in en-de={terms}" in refused(*two)
-    assert "no model for these languages is served; there is en-de" in refused(
+    assert f"several language pairs are served; name its pair, as in en-de={terms}" in refused(*two)
+    assert "no model for these languages is served; available: en-de" in refused(
         f"en-de={folder}", "--glossary", f"en-fr={terms}"
     )
     terms.write_text("dollars Taler\n")
@@ -290,4 +292,4 @@ def test_without_the_extra_it_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", str(tmp_path)]) == 2
-    assert "uvicorn is not installed; `pip install 'transduce[serve]'` brings it" in capsys.readouterr().err
+    assert "uvicorn is not installed; run: pip install 'transduce[serve]'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""LibreTranslate's API, asked by its own client and as its documentation says."""
+"""LibreTranslate's API, used by its own client and as its documentation says."""
 
 import http.client
 import json
@@ -74,7 +74,7 @@ SPANISH = "El tiempo es magnífico hoy y vamos a pasear por el parque con los ni
 
 
 def test_a_language_that_is_not_served_is_found_too(server: Running):
-    """On LibreTranslate's scale: a clear text has 90 and more of 100, and all that is said of one is at most 100."""
+    """On LibreTranslate's scale: a clear text has 90 or more of 100, and all confidences add up to at most 100."""
     for text, language in ((SPANISH, "es"), ("今天天气很好", "zh"), ("we go home and it is not what you think", "en")):
         found = server.form("/detect", q=text).json
         assert found[0]["language"] == language
@@ -86,9 +86,9 @@ def test_a_language_that_is_not_served_is_found_too(server: Running):
 @pytest.mark.parametrize(
     ("text", "target", "wanted"),
     [
-        (SPANISH, "de", "Spanish (es), and nothing here translates: from es, into de; there are en-de"),
-        (GERMAN, "fr", "German (de), and nothing here translates: from de, into fr; there are en-de"),
-        ("今天天气很好", "de", "Chinese (zh), and nothing"),
+        (SPANISH, "de", "Spanish (es), but no model here matches: from es, into de; available: en-de"),
+        (GERMAN, "fr", "German (de), but no model here matches: from de, into fr; available: en-de"),
+        ("今天天气很好", "de", "Chinese (zh), but no model here matches"),
     ],
 )
 def test_a_text_that_no_model_reads_is_refused(server: Running, text: str, target: str, wanted: str):
@@ -114,7 +114,7 @@ def test_what_is_too_short_to_tell_is_translated(server: Running, loaded: list[T
 
 
 def test_nothing_is_refused_where_a_language_served_cannot_be_told_from_others():
-    """Serbian looks like Bulgarian to who does not know it."""
+    """Serbian looks like Bulgarian to a detector that does not know it."""
     text = "Данас је лепо време и идемо са децом у шетњу по парку."
     assert find_unread(text, ["en", "de"]) == "bg"
     assert find_unread(text, ["sr", "en"]) is None
@@ -222,15 +222,15 @@ def test_a_document_of_too_much_text_is_refused(loaded: list[Translator]):
         assert (status, answer["error"][:33]) == (413, "the request has 1,004 characters,")
         status, answer = upload(server, "a.docx", make_docx("<w:p/>" * 9999), source="en", target="de")
         assert status == 400
-        assert "a.docx: is too large when it is unpacked" in answer["error"]
+        assert "a.docx: is too large when unpacked" in answer["error"]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("a.pdf", b"two", "files may be .txt, .html, .docx, .odt, .pptx, .odp, .epub, .srt, .vtt"),
-        ("a.docx", b"two", "a.docx: damaged, or no .docx document"),
-        ("a.odt", make_docx(""), "is a .docx document by its content"),
+        ("a.docx", b"two", "a.docx: damaged, or not a .docx document"),
+        ("a.odt", make_docx(""), "its content is that of a .docx document"),
         ("a.srt", b"two", "a.srt:1: no line has times"),
         ("a.vtt", b"WEBVTT\n\xff", "a.vtt:2: not UTF-8"),
         ("a.txt", b"two\n\xff", "line 2 of the file is not UTF-8"),
@@ -247,7 +247,7 @@ def test_other_files_are_refused(server: Running, name: str, content: bytes, rea
     [
         ({"source": "en", "target": "de"}, "q: Field required"),
         ({"q": TEXT, "target": "de"}, "source: Field required"),
-        ({"q": TEXT, "source": "en", "target": "xx"}, "nothing here translates: from en, into xx; there are en-de"),
+        ({"q": TEXT, "source": "en", "target": "xx"}, "no model here matches: from en, into xx; available: en-de"),
         ({"q": TEXT, "source": "en", "target": "de", "format": "pdf"}, "format"),
         ({"q": 3, "source": "en", "target": "de"}, "q.str"),
         ({"q": TEXT, "source": "en", "target": "de", "alternatives": 99}, "alternatives"),

@@ -1,4 +1,4 @@
-"""Our own endpoints: what they answer is what the translator says."""
+"""Our own endpoints answer what the translator says."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_models_are_chosen_by_languages_or_names(server: Running):
     assert server.post("/v1/translate", {"texts": ["das ist nicht gut"]}).json["model"] == "de-en"
     wrong = server.post("/v1/translate", {"texts": ["x"], "model": "best", "target": "de"})
     assert wrong.status == 400
-    assert wrong.json["error"].startswith("nothing here translates: model best, into de; there are en-de (en-de)")
+    assert wrong.json["error"].startswith("no model here matches: model best, into de; available: en-de (en-de)")
 
 
 def test_a_stream_adds_up_to_the_translation(server: Running, loaded: list[Translator]):
@@ -121,14 +121,14 @@ def test_attention_is_what_show_prints(server: Running, loaded: list[Translator]
         ("translate", {"texts": []}, 422, "texts"),
         ("translate", {"texts": ["x"], "beams": 3}, 422, "beams: Extra inputs are not permitted"),
         ("translate", {"texts": ["x"], "n_best": 99}, 422, "n_best"),
-        ("translate", {"texts": ["x"], "require": [" "]}, 400, "is no phrase to require"),
+        ("translate", {"texts": ["x"], "require": [" "]}, 400, "has no words to require"),
         ("translate", {"texts": ["x\ny"], "prefix": "z"}, 400, "a prefix or a required phrase is for one sentence"),
-        ("translate", {"texts": ["x" * 30_000]}, 413, "30,000 characters, and 20,000 are the most"),
+        ("translate", {"texts": ["x" * 30_000]}, 413, "30,000 characters, and the limit is 20,000"),
         ("attention", {"text": ""}, 400, "the sentence is empty"),
-        ("attention", {"text": "nine " * 200}, 413, "100 are the most here"),
+        ("attention", {"text": "nine " * 200}, 413, "subwords, and the limit is 100"),
         ("continue", {"text": " "}, 400, "the sentence is empty"),
-        ("continue", {"text": "nine", "prefix": "neun " * 150}, 413, "100 are the most here"),
-        ("stream", {"text": "x", "target": "it"}, 400, "nothing here translates"),
+        ("continue", {"text": "nine", "prefix": "neun " * 150}, 413, "subwords, and the limit is 100"),
+        ("stream", {"text": "x", "target": "it"}, 400, "no model here matches"),
         ("stream", {"text": "a \ud800"}, 400, "surrogate"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The service is asked what its own schema allows and what it forbids: it never fails, and answers as announced."""
+"""Requests that the service's own schema allows or forbids: it never fails, and answers as announced."""
 
 import pytest
 import schemathesis

@@ -1,4 +1,4 @@
-"""A data set, and runs that others can begin with."""
+"""A data set, and runs that tests can start from."""
 
 import shutil
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Where trainings run that are to be killed."""
+    """A server for trainings that are to be killed."""
     forks = Forks(tmp_path_factory.mktemp("forks"))
     yield forks
     forks.close()
@@ -24,7 +24,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
-    """A run of 20 steps that nothing happened to."""
+    """A run of 20 steps without interruption."""
     out = tmp_path_factory.mktemp("runs") / "run"
     assert train(data, out) == 0
     return out
@@ -32,7 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def killed_run(tmp_path_factory: pytest.TempPathFactory, data: Path, forks: Forks) -> Path:
-    """A run that was killed after step 13, with checkpoints of steps 5 and 10; not to be changed."""
+    """A run killed after step 13, with checkpoints of steps 5 and 10; not to be changed."""
     out = tmp_path_factory.mktemp("runs") / "run"
     assert forks.run("at_step(13, die)", *command(data, out)).code == -9
     return out
@@ -40,13 +40,13 @@ def killed_run(tmp_path_factory: pytest.TempPathFactory, data: Path, forks: Fork
 
 @pytest.fixture
 def killed(tmp_path: Path, killed_run: Path) -> Path:
-    """The same, to be changed."""
+    """A copy of it, which may be changed."""
     return shutil.copytree(killed_run, tmp_path / "run")
 
 
 @pytest.fixture(scope="session")
 def short(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
-    """A run of 8 steps that nothing happened to."""
+    """A run of 8 steps without interruption."""
     out = tmp_path_factory.mktemp("runs") / "run"
     assert train(data, out, *SHORT) == 0
     return out
@@ -54,7 +54,7 @@ def short(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def short_killed_run(tmp_path_factory: pytest.TempPathFactory, data: Path, forks: Forks) -> Path:
-    """A run that was killed after step 5, with checkpoints of steps 2 and 4; not to be changed."""
+    """A run killed after step 5, with checkpoints of steps 2 and 4; not to be changed."""
     out = tmp_path_factory.mktemp("runs") / "run"
     assert forks.run("at_step(5, die)", *command(data, out, *SHORT)).code == -9
     return out
@@ -62,5 +62,5 @@ def short_killed_run(tmp_path_factory: pytest.TempPathFactory, data: Path, forks
 
 @pytest.fixture
 def short_killed(tmp_path: Path, short_killed_run: Path) -> Path:
-    """The same, to be changed."""
+    """A copy of it, which may be changed."""
     return shutil.copytree(short_killed_run, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""One logging interval and one validation, as the files and pages that show them are given."""
+"""One logging interval and one validation, in the form that files and pages get them."""
 
 from transduce.training.metrics import DevMetrics, TrainMetrics
 

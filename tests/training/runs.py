@@ -1,4 +1,4 @@
-"""Minute trainings: started, killed, resumed and compared."""
+"""Tiny trainings: started, killed, resumed and compared."""
 
 import hashlib
 import json
@@ -61,14 +61,14 @@ def prepare(out: Path, *flags: str, pairs: Pairs | None = None) -> Path:
 
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
-    """The command line of a training; flags given here override the usual ones."""
+    """Return the command line of a training; flags given here override the usual ones."""
     usual = [word for flag in FLAGS.items() for word in flag]
     return ["train", str(data), "--out", str(out), *usual, *more]
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Minute models are fastest on one thread, and sums come out the same in every process."""
+    """Use one thread, the fastest for tiny models, so that sums are the same in every process."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -78,24 +78,24 @@ def one_thread() -> Iterator[None]:
 
 
 def train(data: Path, out: Path, *more: str) -> int:
-    """Train in this process and log every step; returns the exit code."""
+    """Train in this process and log every step; return the exit code."""
     with one_thread(), patch.object(meter, "SECONDS", 0):
         return main(command(data, out, *more))
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
-    """A run's checkpoints by their steps."""
+    """Return a run's checkpoints by their steps."""
     return {int(path.name.split("-")[1]): path for path in sorted((run / "checkpoints").glob("step-*"))}
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl, but for what a clock tells."""
+    """Return the lines of metrics.jsonl, but for what depends on a clock."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in line.items() if k not in ("seconds", "tokens_per_second")} for line in lines]
 
 
 def contents(run: Path) -> dict[str, Any]:
-    """All that a run has come to: the files of its checkpoints and its model, its log; but for what a clock tells."""
+    """Return all results of a run: the files of its checkpoints and its model, its log; without what a clock tells."""
     found: dict[str, Any] = {"metrics": metrics(run)}
     for path in sorted([*run.glob("checkpoints/**/*"), *run.glob("model/**/*")]):
         name = str(path.relative_to(run))
@@ -111,7 +111,7 @@ def contents(run: Path) -> dict[str, Any]:
 
 
 def leftovers(run: Path) -> list[str]:
-    """Hidden things in a run, but for its lock."""
+    """Return the hidden files and folders in a run, but for its lock."""
     return sorted(str(path.relative_to(run)) for path in run.rglob(".*") if path.name != ".lock")
 
 
@@ -119,7 +119,7 @@ def leftovers(run: Path) -> list[str]:
 
 
 def load_state(folder: Path) -> State:
-    """The state that a checkpoint holds."""
+    """Return the state in a checkpoint."""
     config = saved.read_config(folder)
     model = Transformer(config.model)
     decay = config.training.average_decay
@@ -130,9 +130,9 @@ def load_state(folder: Path) -> State:
 
 
 def save_later(run: Path, step: int, plain: float | None = None, *, last: int = 5, best: int = 1) -> None:
-    """Save the newest checkpoint once more as if it were of a later step, and remove what is not to be kept.
+    """Save the newest checkpoint again as if it were of a later step, and remove those not to be kept.
 
-    Without a dev loss it is as if somebody had asked the run to stop.
+    Without a dev loss, it is as if the run had been asked to stop.
     """
     all_of_them = Checkpoints(run)
     found = all_of_them.newest_good()
@@ -152,7 +152,7 @@ def save_later(run: Path, step: int, plain: float | None = None, *, last: int = 
 
 
 def at_step(step: int, act: Callable[[], object], put: Put = setattr) -> None:
-    """Do something when so many steps are done, saved and logged."""
+    """Do something once so many steps are done, saved and logged."""
     usual = loop.take_step
 
     def take_step(run: Any, batch: Any) -> Any:
@@ -190,7 +190,7 @@ meter.SECONDS = 0  # a line of the log for every step
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended, and all that it printed."""
+    """How a process ended, and what it printed."""
 
     code: int
     text: str
@@ -206,7 +206,7 @@ class Forks(ForkServer):
         self.log = folder / "log"
 
     def run(self, code: str, *arguments: str) -> Ended:
-        """Run some code and then a command line."""
+        """Run code and then a command line; wait for the end."""
         return self.run_all([code], *arguments)
 
     def run_all(self, codes: Sequence[str], *arguments: str) -> Ended:

@@ -1,4 +1,4 @@
-"""Means of checkpoints and of the weights during training, against NumPy in float64."""
+"""Means of checkpoints, and of the weights during training, against NumPy in float64."""
 
 import math
 import re
@@ -27,7 +27,7 @@ def weights(folder: Path) -> dict[str, np.ndarray]:
 
 
 def mean(folders: list[Path]) -> dict[str, np.ndarray]:
-    """The mean in float64, rounded once."""
+    """Return the mean in float64, rounded once."""
     all_weights = list(map(weights, folders))
     names = all_weights[0].keys()
     return {name: np.mean([each[name] for each in all_weights], axis=0).astype(np.float32) for name in names}
@@ -42,7 +42,7 @@ def assert_is_mean(model: Path, folders: list[Path]) -> None:
 
 
 def dev_loss(loaded: saved.Loaded, data: Path) -> float:
-    """The smoothed cross-entropy of a model on the dev set, sentence by sentence."""
+    """Return a model's smoothed cross-entropy on the dev set, sentence by sentence."""
     smoothing = loaded.config.training.label_smoothing
     dev, total, tokens = DataSet.open(data).dev, 0.0, 0
     for pair in range(dev.pairs):
@@ -59,7 +59,7 @@ def dev_loss(loaded: saved.Loaded, data: Path) -> float:
 
 @pytest.fixture
 def run(tmp_path: Path, short: Path) -> Path:
-    """A run whose checkpoints, of steps 2, 4, 6 and 8, have other scores than their order would give."""
+    """A run with checkpoints of steps 2, 4, 6 and 8, whose scores are not in that order."""
     run = shutil.copytree(short, tmp_path / "run")
     for step, (loss, bleu) in {2: (3.0, 1.0), 4: (1.0, 2.0), 6: (2.0, 9.0), 8: (4.0, 3.0)}.items():
         path = checkpoints(run)[step] / "manifest.json"
@@ -108,7 +108,7 @@ def test_the_mean_becomes_the_runs_model(run: Path):
 def test_a_mean_takes_nobodys_place(
     tmp_path: Path, run: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str], what: str
 ):
-    """Neither strange files nor a data set, a run, a checkpoint or the model of another run."""
+    """It replaces neither other files nor a data set, a run, a checkpoint or the model of another run."""
     (tmp_path / "photos" / "summer").mkdir(parents=True)
     (tmp_path / "photos" / "summer" / "a.jpg").write_text("precious")
     (tmp_path / "a file").write_text("precious")
@@ -117,10 +117,10 @@ def test_a_mean_takes_nobodys_place(
     assert before
     for names in ([run], [run, short]):
         assert main(["average", *map(str, names), "--out", str(out)]) == 1
-        wanted = f"error: {out}: is there already; remove it, or name another --out"
+        wanted = f"error: {out}: already exists; remove it, or name another --out"
         assert capsys.readouterr().err.splitlines() == [wanted]
     if not (out / "model.safetensors").exists():  # nor where the command line has not looked
-        with pytest.raises(DataError, match="is there already, and is no model"):
+        with pytest.raises(DataError, match="already exists and is not a model"):
             average([run], out)
     after = {path: path.read_bytes() for path in [out, *out.rglob("*")] if path.is_file() and path.name != ".lock"}
     assert after == before
@@ -149,7 +149,7 @@ def test_checkpoints_of_interruptions_are_not_averaged(tmp_path: Path, run: Path
 
 
 def test_the_mean_of_several_models(tmp_path: Path, run: Path, data: Path):
-    """Of runs with other dropout too, and of a checkpoint, named by their folders."""
+    """Of runs, even with other dropout, and of a checkpoint, named by their folders."""
     other = tmp_path / "other"
     assert train(data, other, *SHORT, "--model.dropout", "0.3", "--training.seed", "7") == 0
     out = tmp_path / "mean"
@@ -171,7 +171,7 @@ def test_the_final_model_is_the_best_candidate(
     request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
 ):
-    """A loss that falls, one that jumps about, and one that a rate much too high has spoilt; numbers say why."""
+    """One loss falls, one jumps about, and one is spoilt by far too high a rate; the numbers say why."""
     out = tmp_path / "run"
     flags = ["--training.warmup-steps", "1", "--training.average-checkpoints", "2"]
     assert train(data, out, *SHORT, *flags, "--training.peak-rate", peak, "--training.steps", "4") == 0
@@ -200,17 +200,20 @@ def test_the_final_model_is_the_best_candidate(
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {
-    "too few": (["{run}", "--last", "5"], "{run}: holds 4 such checkpoints, not 5; a run keeps the last"),
-    "too few with scores": (["{run}", "--best", "5"], "{run}: holds 4 such checkpoints, not 5; a run keeps the last"),
-    "none": (["{run}", "--last", "0"], "there is no mean of 0 checkpoints; give 1 or more"),
-    "two choices": (["{run}", "--last", "2", "--best", "2"], "--last and --best are two different choices; give one"),
-    "no run": (["{data}"], "{data}: holds no checkpoints; name a run made by transduce train"),
-    "no place": (["{run}", "{run}"], "several models need a folder for their mean; give --out MODEL"),
+    "too few": (["{run}", "--last", "5"], "{run}: has only 4 such checkpoints, not 5; a run keeps the last"),
+    "too few with scores": (
+        ["{run}", "--best", "5"],
+        "{run}: has only 4 such checkpoints, not 5; a run keeps the last",
+    ),
+    "none": (["{run}", "--last", "0"], "cannot average 0 checkpoints; give 1 or more"),
+    "two choices": (["{run}", "--last", "2", "--best", "2"], "--last and --best exclude each other; give one"),
+    "no run": (["{data}"], "{data}: has no checkpoints; name a run made by transduce train"),
+    "no place": (["{run}", "{run}"], "the mean of several models needs a folder; give --out MODEL"),
     "a choice among models": (
         ["{run}", "{run}", "--last", "2", "--out", "{out}"],
-        "--last and --best choose among the checkpoints of one run; name one run, or no such flag",
+        "--last and --best choose among the checkpoints of one run; name one run, or leave them out",
     ),
-    "no model": (["{run}", "{data}", "--out", "{out}"], "{data}: is a data set, and no model; train one on it"),
+    "no model": (["{run}", "{data}", "--out", "{out}"], "{data}: is a data set, not a model; train one on it"),
     "no such thing": (
         ["{run}", "{out}", "--out", "{out}"],
         "{out}: does not exist; name a run, a checkpoint or a model",
@@ -241,8 +244,11 @@ def test_models_of_other_shapes_and_subwords_have_no_mean(
     capsys.readouterr()
     out = tmp_path / "mean"
     for name, wanted in (
-        ("subwords", f"has other subwords than {run}/model; they have no mean"),
-        ("shape", f"differs from {run}/model in model.d_ff (48, not 64), model.activation (gelu, not relu); they have"),
+        ("subwords", f"has different subwords from {run}/model; they cannot be averaged"),
+        (
+            "shape",
+            f"differs from {run}/model in model.d_ff (48, not 64), model.activation (gelu, not relu); they cannot",
+        ),
     ):
         assert main(["average", str(run), str(tmp_path / name), "--out", str(out)]) == 1
         assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}/model: {wanted}")
@@ -253,7 +259,7 @@ def test_damaged_checkpoints_have_no_mean(tmp_path: Path, run: Path, capsys: pyt
     path = checkpoints(run)[6] / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "mean")]) == 1
-    wanted = f"error: {path}: its bytes are not those that were written; leave it out"
+    wanted = f"error: {path}: does not match its checksum; leave it out"
     assert capsys.readouterr().err.splitlines() == [wanted]
 
 
@@ -261,7 +267,7 @@ def test_damaged_checkpoints_have_no_mean(tmp_path: Path, run: Path, capsys: pyt
 
 
 def test_the_moving_average_is_the_formula(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch):
-    """a ← d·a + (1 - d)·w with d = min(decay, step / (step + 10)) after every step; it is what is saved and scored."""
+    """a ← d·a + (1 - d)·w with d = min(decay, step / (step + 10)) after every step; this is saved and scored."""
     seen: list[dict[str, np.ndarray]] = []
     usual = loop.take_step
 

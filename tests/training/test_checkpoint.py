@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, whatever happens to the process, the disk or the bytes."""
+"""Checkpoints: complete or absent, whatever happens to the process, the disk or the bytes."""
 
 import errno
 import json
@@ -46,7 +46,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_a_process_killed_at_any_call_to_the_system_leaves_whole_checkpoints(
     tmp_path: Path, short_killed_run: Path, forks: Forks, replacing: bool
 ):
-    """Step 6 is saved, which removes step 2; once where a damaged checkpoint of that step is in the way."""
+    """Step 6 is saved, which removes step 2; once with a damaged checkpoint of step 6 in the way."""
     run = tmp_path / "run"
     shutil.copytree(short_killed_run / "checkpoints", tmp_path / "before" / "checkpoints")
     before = checkpoints(tmp_path / "before")
@@ -82,7 +82,7 @@ def test_a_process_killed_at_any_call_to_the_system_leaves_whole_checkpoints(
 
 
 def test_all_is_on_the_disk_before_it_gets_its_name(short_killed: Path, monkeypatch: pytest.MonkeyPatch):
-    """A power cut is no kill: what was not synced may be gone, and names may come before what they name."""
+    """A power cut is worse than a kill: what was not synced may be gone, and names may precede their contents."""
     happened: list[tuple[str, str]] = []
     sync, rename = os.fsync, Path.rename
 
@@ -174,22 +174,22 @@ def cut(path: Path) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a bit of the weights": (
         lambda folder: flip(folder / "model.safetensors"),
-        "model.safetensors: its bytes are not those that were written",
+        "model.safetensors: does not match its checksum",
     ),
     "a bit of the optimiser": (
         lambda folder: flip(folder / "resume.safetensors"),
-        "resume.safetensors: its bytes are not those that were written",
+        "resume.safetensors: does not match its checksum",
     ),
     "the end of the weights": (
         lambda folder: cut(folder / "model.safetensors"),
-        "model.safetensors: its bytes are not those that were written",
+        "model.safetensors: does not match its checksum",
     ),
-    "the optimiser": (lambda folder: (folder / "resume.safetensors").unlink(), "resume.safetensors: is not there"),
+    "the optimiser": (lambda folder: (folder / "resume.safetensors").unlink(), "resume.safetensors: is missing"),
     "the subwords": (
         lambda folder: (folder / "subwords.model").unlink(),
         "subwords.model: cannot be read (No such file or directory)",
     ),
-    "the manifest": (lambda folder: (folder / "manifest.json").unlink(), ": holds no model"),
+    "the manifest": (lambda folder: (folder / "manifest.json").unlink(), ": contains no model"),
     "the manifest's end": (lambda folder: cut(folder / "manifest.json"), "manifest.json: not readable"),
     "what the manifest says": (
         lambda folder: (folder / "manifest.json").write_text("{}"),
@@ -197,7 +197,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "the settings": (
         lambda folder: (folder / "config.json").write_text("{}"),
-        "config.json: its bytes are not those that were written",
+        "config.json: does not match its checksum",
     ),
 }
 
@@ -220,7 +220,7 @@ def test_with_a_damaged_checkpoint_the_one_before_is_taken(
 def test_with_all_checkpoints_damaged_nothing_is_done(
     short_killed: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """The oldest has whole weights, but no optimiser any more."""
+    """The oldest has complete weights, but its optimiser is gone."""
     save_later(short_killed, 6, 1.0)
     for step, name in ((4, "model.safetensors"), (6, "resume.safetensors")):
         flip(checkpoints(short_killed)[step] / name)
@@ -231,11 +231,11 @@ def test_with_all_checkpoints_damaged_nothing_is_done(
     assert train(data, short_killed, *SHORT, "--resume") == 1
     folder = short_killed / "checkpoints"
     assert capsys.readouterr().err.splitlines() == [
-        f"error: {folder}/step-00000006/resume.safetensors: its bytes are not those that were written",
-        f"error: {folder}/step-00000004/model.safetensors: its bytes are not those that were written",
-        f"error: {folder}/step-00000002/resume.safetensors: is not there (only the last 2 checkpoints keep it)",
-        f"error: {folder}: no checkpoint can be resumed; begin a new run in another --out, with --from and a "
-        "checkpoint whose weights are whole",
+        f"error: {folder}/step-00000006/resume.safetensors: does not match its checksum",
+        f"error: {folder}/step-00000004/model.safetensors: does not match its checksum",
+        f"error: {folder}/step-00000002/resume.safetensors: is missing (only the last 2 checkpoints keep it)",
+        f"error: {folder}: no checkpoint can be resumed; start a new run in another --out, with --from and a "
+        "checkpoint whose weights are intact",
     ]
     after = {
         str(path): path.read_bytes() for path in short_killed.rglob("*") if path.is_file() and path.name != ".lock"
@@ -244,7 +244,7 @@ def test_with_all_checkpoints_damaged_nothing_is_done(
 
 
 def test_checkpoints_that_a_run_went_back_behind_do_not_count(short_killed: Path, data: Path):
-    """The next ones have other steps, as they have by the clock; the damaged one would pass for the last for ever."""
+    """The next ones have other steps, as by the clock; the damaged one would count as the last for ever."""
     flip(checkpoints(short_killed)[4] / "resume.safetensors")
     assert (
         train(data, short_killed, *SHORT, "--resume", "--training.checkpoint-steps", "3", "--training.steps", "3") == 0
@@ -261,7 +261,7 @@ def test_damaged_weights_are_left_out_of_the_final_model(
     flip(checkpoints(short_killed)[2] / "model.safetensors")
     assert train(data, short_killed, *SHORT, "--resume", "--training.steps", "5") == 0
     damaged = checkpoints(short_killed)[2]
-    wanted = f"{damaged}/model.safetensors: its bytes are not those that were written; step-00000002 is left out"
+    wanted = f"{damaged}/model.safetensors: does not match its checksum; step-00000002 is left out"
     output = capsys.readouterr()
     assert any(line.startswith(wanted) for line in output.err.splitlines())
     assert "the mean of the last 2 checkpoints: step-00000004 to step-00000005" in output.out
@@ -280,7 +280,7 @@ def test_a_damaged_model_is_not_loaded(tmp_path: Path, short: Path, what: str):
 
 
 def refuse_tensors(*_: object, **__: object) -> None:
-    """As safetensors says it."""
+    """Raise safetensors' own error for a full disk."""
     raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
@@ -311,7 +311,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
     usual = getattr(owner, name)
 
     def look() -> None:
-        """The disk has room again; this is what a kill would have left."""
+        """Free the disk again, and check that only what a kill would leave is there."""
         monkeypatch.setattr(owner, name, usual)
         assert leftovers(out) == []
         found = Checkpoints(out).newest_good()
@@ -325,7 +325,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
     assert len(said) == 1
     assert said[0].startswith("the checkpoint of step 4 could not be saved: ")
     assert "No space left on device" in said[0]
-    assert said[0].endswith("; training goes on")
+    assert said[0].endswith("; training continues")
     assert sorted(checkpoints(out)) == [2, 6, 8]
     assert files(checkpoints(out)[8]).keys() == files(checkpoints(short)[8]).keys()
     for file in ("model.safetensors", "resume.safetensors"):
@@ -347,7 +347,7 @@ def test_the_system_itself_refuses_to_write(tmp_path: Path, data: Path, forks: F
     assert ended.code == 1
     last = lines[-1]
     assert last.startswith("error: the last checkpoint, of step 8, could not be saved: ")
-    assert last.endswith("those before it are whole: make room and give the same command with --resume")
+    assert last.endswith("earlier ones are intact: free disk space, and repeat the command with --resume")
     assert "Traceback" not in ended.text
     assert sorted(checkpoints(out)) == [2, 6]
     assert leftovers(out) == []
@@ -379,7 +379,7 @@ def test_a_disk_that_is_full_at_the_end(
     assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
     assert lines[-1].startswith(f"error: {out}: training.steps = 8 is reached, but model, summary and curve could not")
     assert "No space left on device" in lines[-1]
-    assert lines[-1].endswith("the checkpoints are whole: make room and give the same command with --resume")
+    assert lines[-1].endswith("the checkpoints are intact: free disk space, and repeat the command with --resume")
     assert leftovers(out) == []
     assert train(data, out, *SHORT, "--resume") == 0
     assert contents(out) == contents(short)
@@ -434,7 +434,7 @@ def test_what_comes_back_is_what_was_saved(short: Path):
 
 
 def test_a_run_finds_its_model(tmp_path: Path, short: Path):
-    """The finished one; else the best checkpoint; else the last one."""
+    """The finished one, else the best checkpoint, else the last one."""
     run = shutil.copytree(short, tmp_path / "run")
     assert saved.find_model(run) == run / "model"
     assert saved.find_model(run / "model") == run / "model"
@@ -449,7 +449,7 @@ def test_a_run_finds_its_model(tmp_path: Path, short: Path):
     assert saved.find_model(run) == checkpoints(run)[8]
     assert saved.load_model(run).folder == checkpoints(run)[8]
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(DataError, match="holds no model; name a run"):
+    with pytest.raises(DataError, match="contains no model; name a run"):
         saved.find_model(run)
     with pytest.raises(DataError, match="does not exist; name a run"):
         saved.find_model(tmp_path / "nothing")

@@ -1,4 +1,4 @@
-"""The page of a run: complete in itself, and its drawings say what was measured, read back by their own axes."""
+"""The page of a run: complete in itself, and its charts show what was measured, read back by their own axes."""
 
 import math
 import random
@@ -21,7 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Page(HTMLParser):
-    """A page taken apart: every tag must be closed in order, texts and attributes are kept."""
+    """Parses a page: every tag must be closed in order; texts and attributes are kept."""
 
     ALONE = ("meta", "br")
 
@@ -35,28 +35,28 @@ class Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep what a tag has."""
+        """Keep a tag's attributes."""
         self.attributes += attrs
         self.texts.setdefault(tag, [])
         if tag not in self.ALONE:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep what a tag has that is closed at once."""
+        """Keep the attributes of a tag that closes itself."""
         self.attributes += attrs
 
     def handle_endtag(self, tag: str) -> None:
-        """Close the tag that was opened last."""
+        """Close the last open tag."""
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Keep the text of a tag."""
+        """Keep a tag's text."""
         if self.open and data.strip():
             self.texts[self.open[-1]].append(data.strip())
 
 
 class Chart:
-    """A drawing, read by the labels of its axes as an eye would read it."""
+    """A chart, read by the labels of its axes as by eye."""
 
     def __init__(self, figure: str):
         self.title = re.findall("<h2>(.*?)</h2>", figure)[0]
@@ -75,17 +75,17 @@ class Chart:
         self.lines = {line.get("class", ""): _places(line) for line in self.svg.iter(f"{SVG}polyline")}
 
     def value(self, y: float) -> float:
-        """The value at a height."""
+        """Return the value at a height."""
         (low, bottom), (high, top) = self.left[0], self.left[-1]
         return low + (high - low) * (bottom - y) / (bottom - top)
 
     def step(self, x: float) -> float:
-        """The step at a place; the axis begins with step 0."""
+        """Return the step at a place; the axis begins with step 0."""
         last, end = self.below[-1]
         return last * (x - self.area["x"]) / (end - self.area["x"])
 
     def points(self) -> list[tuple[float, float]]:
-        """The steps and values of the dots."""
+        """Return the steps and values of the dots."""
         return [(self.step(float(d.get("cx", ""))), self.value(float(d.get("cy", "")))) for d in self.dots]
 
 
@@ -101,7 +101,7 @@ def _places(line: ElementTree.Element) -> list[tuple[float, float]]:
 def draw(
     folder: Path, train: list[TrainMetrics], dev: list[DevMetrics], title: str = "a run"
 ) -> tuple[dict[str, Chart], Page]:
-    """Write a page and take it apart."""
+    """Write a page and parse it."""
     write_curve(folder / "curve.html", train, dev, title, [("Best BLEU", "27.3"), ("Time", "1:02:45")])
     html = (folder / "curve.html").read_text(encoding="utf-8")
     charts = [Chart(figure) for figure in re.findall("<figure>.*?</figure>", html, re.DOTALL)]
@@ -109,7 +109,7 @@ def draw(
 
 
 def descent(step: float) -> float:
-    """A loss as it usually falls."""
+    """Return a loss that falls as usual."""
     return 1.7 + 7 * math.exp(-step / 2500)
 
 
@@ -156,10 +156,10 @@ def test_a_signature_is_escaped_too(tmp_path: Path):
 
 def test_the_charts_are_there_with_their_keys(tmp_path: Path):
     charts, page = draw(tmp_path, usual_train(), usual_dev())
-    assert list(charts) == ["Loss", "BLEU", "Learning rate", "Tokens a second"]
+    assert list(charts) == ["Loss", "BLEU", "Learning rate", "Tokens per second"]
     assert charts["Loss"].keys == [("train", "train"), ("dev", "dev")]
     assert charts["Learning rate"].keys == []
-    assert charts["Learning rate"].left[0][0] == charts["Tokens a second"].left[0][0] == 0
+    assert charts["Learning rate"].left[0][0] == charts["Tokens per second"].left[0][0] == 0
     assert {"nats", "perplexity", "step"} <= set(page.texts["text"])
     assert "BLEU" not in draw(tmp_path, usual_train(), [replace(DEV, bleu=None)])[0]
     assert draw(tmp_path, usual_train(), [])[0]["Loss"].dots == []
@@ -243,7 +243,7 @@ def test_dev_losses_above_those_of_training_are_seen(tmp_path: Path):
 def test_points_that_are_no_numbers_are_counted(tmp_path: Path):
     train = [replace(m, plain=math.nan) if m.step > 90_000 else m for m in usual_train()]
     charts, page = draw(tmp_path, train, [])
-    assert any(text.endswith("200 of 2,000 points are not finite and left out.") for text in page.texts["p"])
+    assert any(text.endswith("200 of 2,000 points are not finite and are left out.") for text in page.texts["p"])
     assert charts["Loss"].step(charts["Loss"].lines["train"][-1][0]) == pytest.approx(90_000, abs=300)
 
 

@@ -1,4 +1,4 @@
-"""Two processes train as one: the same losses and weights, replicated or sharded, and each can go on for the other."""
+"""Two processes train as one: the same losses and weights, replicated or sharded, and each resumes the other's run."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ SAME = ["--model.dropout", "0"]  # masks are drawn in each process for itself
 
 
 def train_by_two(forks: Forks, data: Path, out: Path, *more: str, places: Sequence[Path] = ()) -> Ended:
-    """Train in two processes which meet over gloo, as torchrun would start them but without its own imports."""
+    """Train in two processes that meet over gloo, started as by torchrun but without its own imports."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -40,7 +40,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 
 def agree(run: Path, other: Path, step: int = 20) -> None:
-    """Assert that two runs have the same losses at every step, and the same weights and moments in the end."""
+    """Fail unless two runs have the same losses at every step, and the same weights and moments in the end."""
     lines, others = metrics(run), metrics(other)
     assert [(line["kind"], line["step"]) for line in lines] == [(line["kind"], line["step"]) for line in others]
     for line, twin in zip(lines, others):
@@ -82,11 +82,11 @@ def test_processes_that_are_too_many_for_a_batch_are_told(tmp_path: Path, data: 
     assert done.code != 0
     (line,) = done.text.splitlines()
     assert "batch.parts = 1" in line
-    assert "raise batch.parts to 2" in line
+    assert "raise it to 2" in line
 
 
 MISTAKES = {
-    "a run that is there": ([], "error: {run}: holds a run (step-00000020); --resume goes on with it, or name another"),
+    "a run that is there": ([], "error: {run}: holds a run (step-00000020); --resume continues it, or name another"),
     "another seed": (
         ["--resume", "--training.seed", "7"],
         "error: {run}/checkpoints/step-00000020: training.seed was 1 and would be 7; resume with the old value",
@@ -100,7 +100,7 @@ MISTAKES = {
 def test_a_mistake_ends_all_processes_and_is_said_once(
     tmp_path: Path, data: Path, alone: Path, forks: Forks, what: str
 ):
-    """Whether one process finds it, such as a run that is there, or all of them."""
+    """Whether one process finds it, such as a run that exists already, or all do."""
     more, wanted = MISTAKES[what]
     run = shutil.copytree(alone, tmp_path / "run")
     done = train_by_two(forks, data, run, *SAME, *(word.format(run=run) for word in more))
@@ -120,7 +120,7 @@ def test_what_one_process_alone_finds_is_said(tmp_path: Path, data: Path, forks:
 
 def test_one_process_has_nothing_to_shard(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
     assert train(data, tmp_path / "run", "--training.sharded") == 1
-    assert "start them with: torchrun" in capsys.readouterr().err
+    assert "start several with: torchrun" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

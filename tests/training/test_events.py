@@ -22,20 +22,20 @@ from transduce.training.events import EventFile
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """All that TensorBoard would draw: for each tag its steps and values."""
+    """Return all that TensorBoard would draw: the steps and values of each tag."""
     found = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     found.Reload()
     return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 
 
 def raw_events(folder: Path) -> list[Any]:
-    """The events of a folder's only file; TensorBoard checks their checksums and leaves out what is damaged."""
+    """Return the events of a folder's only file; TensorBoard checks their checksums and leaves out damaged ones."""
     (path,) = folder.iterdir()
     return list(LegacyEventFileLoader(str(path)).Load())
 
 
 def single(value: float) -> float:
-    """A number as single precision keeps it."""
+    """Return a number in single precision."""
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 

@@ -1,4 +1,4 @@
-"""A GPU that fails: the run says where it was and goes on from its last checkpoint."""
+"""A GPU that fails: the run says where it was, and resumes from its last checkpoint."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ SAID = "CUDA error: unspecified launch failure\nSearch for `cudaErrorLaunchFailu
 
 
 class Left(BaseException):
-    """Instead of leaving the process."""
+    """Raised instead of leaving the process."""
 
 
 def leave(code: int) -> None:
@@ -23,7 +23,7 @@ def leave(code: int) -> None:
 
 
 def train(data: Path, out: Path, *more: str) -> int:
-    """Without a look at each step."""
+    """Train without logging every step."""
     with one_thread():
         return main(command(data, out, *more))
 
@@ -37,7 +37,7 @@ def test_a_gpu_that_fails_costs_the_steps_since_the_last_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    """Torch notices when it next looks; what it then has on the GPU would abort the process if it were freed."""
+    """Torch notices at its next synchronisation; freeing what is on the GPU then would abort the process."""
     usual = loop.take_step
 
     def take_step(run: Any, batch: Any) -> Any:
@@ -53,8 +53,8 @@ def test_a_gpu_that_fails_costs_the_steps_since_the_last_checkpoint(
     where, remedy, _ = capsys.readouterr().err.splitlines()[-3:]
     said = SAID.splitlines()[0]
     assert where == f"error: the GPU failed between steps {kept + 1} and {step}: {said}"
-    goes_on = "give the same command with --resume: it goes on from step-00000005"
-    assert remedy == f"error: {goes_on if kept else 'begin the run anew'}"
+    goes_on = "repeat the command with --resume to continue from step-00000005"
+    assert remedy == f"error: {goes_on if kept else 'start the run again'}"
     assert list(checkpoints(tmp_path / "run")) == ([kept] if kept else [])
     assert train(data, tmp_path / "run", "--resume") == 0
     assert train(data, tmp_path / "whole") == 0
@@ -64,7 +64,7 @@ def test_a_gpu_that_fails_costs_the_steps_since_the_last_checkpoint(
 
 
 def test_a_capture_that_fails_is_no_failure_of_the_gpu(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch):
-    """Whoever mends it needs to know where it was."""
+    """Whoever repairs it needs the traceback."""
 
     def take_step(run: Any, batch: Any) -> Any:
         raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")

@@ -1,4 +1,4 @@
-"""The device that is chosen, what it is said to be capable of, and the work of a step against torch's own count."""
+"""The chosen device, the peak it is said to reach, and the work of a step against torch's own count."""
 
 from dataclasses import replace
 from typing import Any
@@ -63,14 +63,14 @@ def test_an_unknown_device_is_refused(monkeypatch: Patch, name: str):
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "mps", "xpu", "meta"])
 def test_an_absent_device_is_refused(monkeypatch: Patch, name: str):
     pretend(monkeypatch)
-    with pytest.raises(UsageError, match=f"^--device {name} is not there; `transduce doctor` shows"):
+    with pytest.raises(UsageError, match=f"^--device {name} is not available; `transduce doctor` shows"):
         choose_device(name)
 
 
 def test_too_many_processes_for_the_gpus_are_refused(monkeypatch: Patch):
     pretend(monkeypatch, gpus=2)
     for name, rank, shown in (("auto", 2, "cuda:2"), ("cuda", 5, "cuda:5"), ("cuda:3", 0, "cuda:3")):
-        with pytest.raises(UsageError, match=f"^--device {shown} is not there; this machine has 2 GPUs$"):
+        with pytest.raises(UsageError, match=f"^--device {shown} is not available; this machine has 2 GPUs$"):
             choose_device(name, rank)
 
 
@@ -180,7 +180,7 @@ def test_the_peak_of_a_gpu_is_known_by_its_whole_name(monkeypatch: Patch, name: 
 
 
 def test_every_peak_can_be_reached(monkeypatch: Patch):
-    """No name stands before a longer one that it is the beginning of."""
+    """No name comes before a longer one that begins with it."""
     for name, peak in hardware.PEAKS.items():
         pretend(monkeypatch, gpus=1, name=f"NVIDIA {name}")
         assert peak_rate(CUDA, bf16=True) == peak * 1e12, name
@@ -235,7 +235,7 @@ def test_half_of_the_products_among_targets_is_masked_away():
 
 
 def test_the_base_model_needs_about_six_operations_a_weight_and_token():
-    """As a rule of thumb has it: a pair of tokens passes the encoder's weights once, the decoder's once."""
+    """A rule of thumb: a pair of tokens passes the encoder's weights once and the decoder's once."""
     config = ModelConfig()
     work = training_work(config, 1, 1, (0, 0, 0))
     assert work / (6 * config.parameters()) == pytest.approx(1, rel=0.05)

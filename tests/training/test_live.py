@@ -1,4 +1,4 @@
-"""What is seen of a training: plain lines in a log; in a terminal one line that fits whatever its width."""
+"""Live progress of a training: plain lines in a log; in a terminal, one line that fits whatever the width."""
 
 import fcntl
 import math
@@ -26,7 +26,7 @@ TRAIN = replace(records.TRAIN, plain=math.log(21.3))
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What was printed below the legend."""
+    """Return what was printed below the legend."""
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "\x1b" not in printed.err
@@ -116,7 +116,7 @@ def test_large_numbers_stay_short(capsys: pytest.CaptureFixture[str]):
 
 
 class Terminal:
-    """A program in a real terminal; `shown` is all that it wrote, `drawn` its lines without control codes."""
+    """A program in a real terminal; `shown` is all it wrote, `drawn` its lines without control codes."""
 
     def __init__(self, code: str, columns: int, close_early: bool = False, **environment: str):
         given = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}

@@ -1,4 +1,4 @@
-"""The loss is torch's cross-entropy with label smoothing, summed, and a sum over pieces is the sum of the whole."""
+"""The loss is torch's cross-entropy with label smoothing, summed; the sums of pieces add up to that of the whole."""
 
 import math
 from pathlib import Path
@@ -27,7 +27,7 @@ def reference(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
 
 
 def draw(scale: float = 3.0, dtype: torch.dtype = torch.float32, filler: int = 5) -> tuple[Tensor, Tensor]:
-    """Logits and targets, with filler behind the last sentence as batches have it."""
+    """Return random logits and targets, with filler after the last sentence, as in batches."""
     torch.manual_seed(0)
     targets = torch.cat((torch.randint(1, VOCABULARY, (40,)), torch.full((filler,), PAD))).int()
     logits = (scale * torch.randn(len(targets), VOCABULARY)).to(dtype).requires_grad_()
@@ -51,7 +51,7 @@ def test_both_sums_and_their_gradients_are_torchs(smoothing: float, dtype: torch
 @pytest.mark.parametrize("strength", [0.0, 5.0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_two_passes_that_are_to_agree(smoothing: float, strength: float):
-    """R-Drop: half of both cross-entropies and of α times the mean of both divergences, by torch's own."""
+    """R-Drop: half of both cross-entropies and α times the mean of both divergences, by torch's own functions."""
     logits, targets = draw()
     others = (logits.detach() + 0.5 * torch.randn_like(logits)).requires_grad_()
     found = agreeing_loss(logits, others, targets, smoothing, strength)
@@ -95,7 +95,7 @@ def test_filler_is_nothing_whatever_stands_there():
 
 @pytest.mark.parametrize("smoothing", [0.05, 0.1, 0.4])
 def test_the_least_loss_is_the_entropy_of_the_smoothed_targets(smoothing: float):
-    """So a smoothed loss never reaches 0; it is least where the model gives each token what its target gives it."""
+    """So a smoothed loss never reaches 0; it is least if the probabilities are those of the smoothed targets."""
     _, targets = draw(filler=0)
     wanted = torch.full((40, VOCABULARY), smoothing / VOCABULARY)
     wanted[torch.arange(40), targets.long()] += 1 - smoothing

@@ -27,7 +27,7 @@ ERRORS = {
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, too_much: Callable[[int, int], bool], error: str = "cuda") -> list[int]:
-    """Fail by the number of a piece, counted from 1, and its tokens; returns the tokens of those that went well."""
+    """Fail by the number of a piece, counted from 1, and its tokens; return the tokens of pieces that succeeded."""
     usual = Objective.forward
     calls, went_well = 0, list[int]()
 
@@ -47,7 +47,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, too_much: Callable[[int, int], bool]
 
 
 def batches(data: Path, steps: int, *, similar_lengths: bool = True) -> list[Batch]:
-    """The first batches of a run."""
+    """Return the first batches of a run."""
     tokens, parts = int(FLAGS["--batch.source-tokens"]), int(FLAGS["--batch.parts"])
     config = BatchConfig(source_tokens=tokens, target_tokens=tokens, parts=parts, similar_lengths=similar_lengths)
     made = Batches(DataSet.open(data), config)
@@ -67,7 +67,7 @@ def final(run: Path) -> dict[str, bytes]:
 def test_pieces_are_halved_until_they_fit(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: str
 ):
-    """What comes out is bit for bit what so many pieces from the start give, with dropout; it is said once."""
+    """The result has the bits of so many pieces from the start, dropout included; it is reported once."""
     room = max(largest(batch, 4) for batch in batches(data, 8))
     assert all(largest(batch, 2) > room for batch in batches(data, 8))
     with monkeypatch.context() as full:
@@ -77,14 +77,14 @@ def test_pieces_are_halved_until_they_fit(
     said = [line for line in capsys.readouterr().err.splitlines() if "out of memory" in line]
     assert said == [
         "out of memory at step 1: its batch was computed in 4 pieces instead; --training.accumulate 4 does so from the "
-        "start (said once, others may follow)"
+        "start (reported only once)"
     ]
     assert train(data, tmp_path / "pieces", *SHORT, "--training.accumulate", "4") == 0
     assert final(tmp_path / "halved") == final(tmp_path / "pieces")
 
 
 def test_the_gradient_is_that_of_the_whole_batch(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch):
-    """But for rounding, and without dropout, which falls elsewhere."""
+    """Except for rounding, and without dropout, which is drawn differently."""
     flags = [*SHORT, "--model.dropout", "0"]
     assert train(data, tmp_path / "whole", *flags) == 0
     refuse(monkeypatch, lambda _, tokens: tokens > 300)
@@ -99,7 +99,7 @@ def test_the_gradient_is_that_of_the_whole_batch(tmp_path: Path, data: Path, mon
 def test_a_captured_step_that_does_not_fit_is_taken_in_pieces(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Nothing that it had made is left when memory is given back."""
+    """Nothing that it made is left when memory is given back."""
     made: list[weakref.ref[torch.Tensor]] = []
 
     def step(*_: object) -> None:
@@ -125,7 +125,7 @@ def test_a_captured_step_that_does_not_fit_is_taken_in_pieces(
 def test_what_was_added_up_before_it_failed_does_not_count(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ):
-    """The first step fails in a later piece, when the gradients of those before it are there already."""
+    """The first step fails in a later piece, when gradients of earlier ones are there already."""
     flags = [*SHORT, "--training.steps", "1", "--training.accumulate"]
     with monkeypatch.context() as full:
         refuse(full, lambda number, _: number == failing)
@@ -142,7 +142,7 @@ def test_batches_that_fit_are_left_whole(tmp_path: Path, data: Path, monkeypatch
 
 
 def test_sentence_by_sentence_if_need_be(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where only one pair at a time fits, twice as many pieces may be no more than before: that must come to an end."""
+    """If only one pair fits at a time, twice as many pieces may be no more than before: that must come to an end."""
     (batch,) = batches(data, 1, similar_lengths=False)
     most = largest(batch, 100_000)
     went_well = refuse(monkeypatch, lambda _, tokens: tokens > most)
@@ -165,13 +165,13 @@ def test_a_pair_that_is_too_large_is_an_error(
 def test_bf16_that_fails_in_every_piece_is_another_error(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """Once there was no memory for a kernel, it fails in this process whatever the size of the pieces."""
+    """Once a kernel had no memory, it fails in this process whatever the size of the pieces."""
     with monkeypatch.context() as full:
         refuse(full, lambda number, _: number > 2, "bf16 on a cpu")
         assert train(data, tmp_path / "run", *SHORT) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: out of memory at step 3, and products in bf16 fail from then on (could not create a primitive); give "
-        "the same command with --resume and --training.accumulate 2"
+        "error: out of memory at step 3, and products in bf16 fail from then on (could not create a primitive); "
+        "repeat the command with --resume and --training.accumulate 2"
     )
     assert train(data, tmp_path / "run", *SHORT, "--resume", "--training.accumulate", "2") == 0
 

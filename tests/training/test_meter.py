@@ -1,4 +1,4 @@
-"""What is shown between two lines of the log: counted by hand, and the same for any number of processes."""
+"""The numbers between two lines of the log: counted by hand, and the same for any number of processes."""
 
 import math
 from dataclasses import replace
@@ -27,7 +27,7 @@ PEAK = 1e9
 
 
 class Clock:
-    """Seconds that go by when they are told to."""
+    """Seconds that pass only when told to."""
 
     now = 100.0
 
@@ -53,7 +53,7 @@ def make_batches(data: Path, world: int = 1, **changes: Any) -> Batches:
 
 
 def watch(batches: Batches, world: int = 1, rank: int = 0, peak: float | None = PEAK) -> Meter:
-    """The meter of one process that has seen its shares of a whole epoch."""
+    """Return the meter of one process that has seen its shares of a whole epoch."""
     watching = Meter(MODEL, batches, peak, world)
     for step in range(len(batches.plan(0))):
         numbers = torch.tensor([2.0, 1.0, 1.0, 4.0])
@@ -67,7 +67,7 @@ def measure(watching: Meter, clock: Clock, state: State, seconds: float = 2.0) -
 
 
 def lengths_of(batches: Batches) -> list[list[tuple[int, int]]]:
-    """Source and target lengths of all pairs, batch by batch, from the rows of the batches themselves."""
+    """Return source and target lengths of all pairs, batch by batch, from the batches' own rows."""
     assert batches.shares == 1
     found: list[list[tuple[int, int]]] = []
     for batch in batches:
@@ -95,7 +95,7 @@ def test_tokens_padding_and_work_are_counted_by_hand(data: Path, clock: Clock, s
 
 @pytest.mark.parametrize("world", [2, 3, 8])
 def test_the_numbers_are_those_of_all_processes_together(data: Path, clock: Clock, state: State, world: int):
-    """Shares differ: of 8 parts 3 processes have 3, 3 and 2, and an epoch's last batch may have none for some."""
+    """Shares differ: of 8 parts, 3 processes have 3, 3 and 2, and an epoch's last batch may have none for some."""
     alone = measure(watch(make_batches(data)), clock, state)
     batches = make_batches(data, world)
     last = len(batches.plan(0)) - 1
@@ -106,11 +106,11 @@ def test_the_numbers_are_those_of_all_processes_together(data: Path, clock: Cloc
         assert shown.padding_saved == alone.padding_saved
         assert shown.peak_share is not None
         assert alone.peak_share is not None
-        assert shown.peak_share == pytest.approx(alone.peak_share / world)  # of so many times the hardware
+        assert shown.peak_share == pytest.approx(alone.peak_share / world)  # of `world` times the hardware
 
 
 def test_where_subwords_are_split_anew_tokens_are_those_of_the_data_set(data: Path, clock: Clock, state: State):
-    """So that they agree with the number of all tokens so far, which limits are compared with."""
+    """So that they agree with the total number of tokens so far, which limits are compared with."""
     batches = make_batches(data, subword_dropout=0.3)
     sampled = sum(batch.source_tokens + batch.target_tokens for batch in batches)
     tokens = sum(batches.tokens(0, step) for step in range(len(batches.plan(0))))

@@ -1,4 +1,4 @@
-"""metrics.jsonl: what is written comes back, a killed or full disk costs lines but never the file."""
+"""metrics.jsonl: what is written can be read; a kill or a full disk costs lines but never the file."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from transduce.training.metrics import DevMetrics, Journal, MetricsFile, TrainMe
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """No file may grow beyond a size, as if the disk were full: what fits is written, then comes an error."""
+    """Let no file grow beyond a size, as on a full disk: what fits is written, then an error is raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -30,7 +30,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def steps_in(path: Path) -> list[int]:
-    """The steps of all lines, each of which must be whole."""
+    """Return the steps of all lines, each of which must be complete."""
     text = path.read_text()
     assert text == "" or text.endswith("\n")
     return [json.loads(line)["step"] for line in text.splitlines()]
@@ -162,7 +162,7 @@ def test_a_full_disk_costs_lines_and_one_warning(tmp_path: Path, capsys: pytest.
     file.close()
     assert steps_in(path) == [1, 4]
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning == f"warning: {path}: cannot be written: File too large; training goes on"
+    assert warning == f"warning: {path}: cannot be written: File too large; training continues"
 
 
 def test_a_disk_that_is_full_when_a_run_goes_on_is_told_with_the_file(tmp_path: Path):

@@ -37,7 +37,7 @@ def weights(model: Transformer) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("activation", ["relu", "swiglu"])
 def test_it_is_torchs_muon_for_each_matrix_and_torchs_adam_for_the_rest(activation: str):
-    """Queries, keys and values of a layer lie in one weight, and so do the two halves of SwiGLU: each counts alone."""
+    """Queries, keys and values of a layer share one weight, and so do the halves of SwiGLU: each counts alone."""
     model, other = make_model(activation=activation), make_model(activation=activation)
     optimiser = make_optimiser(model)
     pieces = matrices(other)
@@ -88,7 +88,7 @@ def test_singular_values_become_nearly_one(shape: tuple[int, int, int]):
 
 
 def test_it_goes_on_where_it_was():
-    """What a checkpoint keeps is enough: momentum for the matrices, Adam's moments for the rest."""
+    """A checkpoint keeps enough: momentum for the matrices, Adam's moments for the rest."""
     model, resumed = make_model(), make_model()
     optimiser = make_optimiser(model)
     for step in (1, 2):

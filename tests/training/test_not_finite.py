@@ -1,4 +1,4 @@
-"""A loss or a gradient that is not finite changes no weight: the run stops and names the batch, or passes over it."""
+"""A non-finite loss or gradient changes no weight: the run stops and names the batch, or skips it."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Copy = dict[str, torch.Tensor]
 
 
 def copy(run: Any) -> Copy:
-    """Weights, moments and numbers of updates."""
+    """Return copies of weights and moments."""
     weights = {name: weight.detach().clone() for name, weight in run.state.model.named_parameters()}
     return weights | {name: tensor.clone() for name, tensor in run.state.optimiser.moments()}
 
@@ -32,7 +32,7 @@ def same(a: Copy, b: Copy) -> bool:
 
 
 class Spoilt:
-    """Spoils some steps of the runs in a test, and keeps what their state was before and after."""
+    """Spoils some steps of a test's runs, and keeps their state before and after."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, how: str, steps: set[int]):
         self.before: dict[int, Copy] = {}
@@ -72,7 +72,7 @@ class Spoilt:
 
 
 class _Hook:
-    """Spoils one number of the gradient of some weight."""
+    """Spoils one number in the gradient of some weight."""
 
     def __init__(self, module: torch.nn.Module, value: float):
         self.weight, self.value = next(module.parameters()), value
@@ -102,7 +102,7 @@ def test_a_run_stops_before_the_update_and_names_the_batch(
     how: str,
     step: int,
 ):
-    """Also at step 6, after which a checkpoint is due."""
+    """Even at step 6, after which a checkpoint is due."""
     out = tmp_path / "run"
     with monkeypatch.context() as once:
         spoilt = Spoilt(once, how, {step})
@@ -134,7 +134,7 @@ def test_a_run_stops_before_the_update_and_names_the_batch(
 def test_until_somebody_looks_no_other_update_is_applied(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: str
 ):
-    """A GPU works ahead: when step 5 is looked at, steps 6 to 8 are done. It is still step 5 that is named."""
+    """A GPU works ahead: when step 5 is checked, steps 6 to 8 are done. Step 5 is still the one named."""
     spoilt = Spoilt(monkeypatch, how, {5})
     arguments = command(data, tmp_path / "run", *SHORT, "--training.checkpoint-steps", "8")
     with one_thread(), patch.object(meter, "SECONDS", 1e9):
@@ -150,7 +150,7 @@ def test_until_somebody_looks_no_other_update_is_applied(
 def test_such_updates_are_passed_over_by_choice(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: str
 ):
-    """They are counted over a restart too; Adam knows nothing of them; clipping does not spread what is not finite."""
+    """Counts survive a restart; Adam does not see these updates; clipping does not spread non-finite numbers."""
     out = tmp_path / "run"
     flags = [*SHORT, "--training.not-finite", "skip", "--training.clip", "0.1", "--training.accumulate", "2"]
     spoilt = Spoilt(monkeypatch, how, {1, 3, 6})
@@ -195,7 +195,7 @@ def test_means_of_the_log_leave_out_what_was_passed_over(
 def test_without_torchs_own_guard_it_is_the_same(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, not_finite: str
 ):
-    """Devices and split weights for which fused Adam does not look itself."""
+    """On devices and split weights for which fused Adam does not check by itself."""
     begin = Optimiser.__init__
 
     def plain(self: Optimiser, *given: Any) -> None:

@@ -1,4 +1,4 @@
-"""Adam as the paper has it, clipping as torch has it, the moving average, and weights that stay as they are."""
+"""Adam as in the paper, clipping as in torch, the moving average, and weights that stay as they are."""
 
 import re
 from typing import Any
@@ -25,7 +25,7 @@ def make_model(**changes: Any) -> Transformer:
 
 
 def give_gradients(weights: list[Any], step: int, scale: float = 1.0) -> None:
-    """The same random gradients for the same step, of different sizes in different weights."""
+    """Give the same random gradients for the same step, of different sizes in different weights."""
     torch.manual_seed(step)
     for number, weight in enumerate(weights):
         weight.grad = scale * 10.0 ** (number % 5 - 3) * torch.randn_like(weight)
@@ -97,7 +97,7 @@ def test_it_is_torchs_plain_adam_and_clipping(changes: dict[str, Any], fused: bo
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
 @pytest.mark.parametrize("fused", [True, False])
 def test_the_encoder_may_learn_more_slowly(optimiser: Any, fused: bool):
-    """Each update of its weights is that share of what it would have been; the others' are what they were."""
+    """Each update of its weights is that share of what it would have been; the others do not change."""
     moved: list[dict[str, Tensor]] = []
     for share in (1.0, 0.25):
         model = make_model(tie="output", norm="pre", positions="learned", max_positions=5)
@@ -146,8 +146,8 @@ def test_frozen_weights_stay_and_count_for_nothing():
 def test_patterns_that_freeze_nothing_or_all_are_refused():
     model = make_model()
     message = (
-        r"training.freeze: no weight is called encodr\.\*; there are embedding.*, encoder.*, decoder.*\n"
-        r"training.freeze: no weight is called Decoder\.\*; there are"
+        r"training.freeze: no weight matches encodr\.\*; there are embedding.*, encoder.*, decoder.*\n"
+        r"training.freeze: no weight matches Decoder\.\*; there are"
     )
     with pytest.raises(ConfigError, match=message):
         freeze(model, ("encodr.*", "encoder.*", "Decoder.*"))
@@ -181,7 +181,7 @@ def test_the_average_is_the_sum_it_stands_for(decay: float, steps: int, seed: in
 
 
 def test_the_average_soon_forgets_the_beginning():
-    """What the weights were before the first step has no share to speak of after a hundred, even with a slow decay."""
+    """The weights before the first step hardly count after a hundred, even with a slow decay."""
     model = torch.nn.Linear(1, 1, bias=False).double()
     torch.nn.init.constant_(model.weight, 1e6)
     average = MovingAverage(model, 0.9999)

@@ -35,7 +35,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def wholes(tmp_path_factory: pytest.TempPathFactory, data: Path, whole: Path) -> dict[str, Path]:
-    """Runs of 20 steps that nothing happened to."""
+    """Runs of 20 steps without interruption."""
     runs = {"dropout alone": whole, "everything": tmp_path_factory.mktemp("runs") / "run"}
     assert train(data, runs["everything"], *KINDS["everything"]) == 0
     return runs
@@ -163,14 +163,14 @@ def test_a_finished_run_is_judged_by_another_score(
 
 
 def test_from_is_for_the_beginning_only(tmp_path: Path, data: Path, whole: Path, capsys: pytest.CaptureFixture[str]):
-    """What a run that was interrupted advises, the same command with --resume, must work with --from too."""
+    """An interrupted run advises the same command with --resume, which must work with --from too."""
     out = tmp_path / "run"
     assert train(data, out, "--from", str(whole), "--training.steps", "5", "--resume") == 0
-    assert f"began with the weights of {whole}" in capsys.readouterr().err
+    assert f"started with the weights of {whole}" in capsys.readouterr().err
     assert train(data, out, "--from", str(whole), "--training.steps", "6", "--resume") == 0
     errors = capsys.readouterr().err
-    assert f"--from {whole} was for the beginning of the run: it is passed over" in errors
-    assert "began with" not in errors
+    assert f"--from {whole} applies only to the start of a run: ignored" in errors
+    assert "started with the weights" not in errors
 
 
 # ---- what is refused ----
@@ -185,7 +185,7 @@ def other_size(folder: Path) -> Path:
 
 
 def other_model(folder: Path, data: Path) -> Path:
-    """The same settings and text, but another SentencePiece has learned the subwords."""
+    """Return a data set with the same settings and text, but subwords learned from another."""
     copy = shutil.copytree(data, folder / "copy")
     shutil.copy(other_text(folder) / "parts-1" / "subwords.model", copy / "parts-1" / "subwords.model")
     return copy
@@ -197,12 +197,12 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], Path] | None, list[str], list[st
     "other text": (
         lambda folder, _: other_text(folder),
         [],
-        [NOT_THE_DATA + "the text of train; prepare it as it was"],
+        [NOT_THE_DATA + "the text of train; prepare it as before"],
     ),
     "other subwords": (
         lambda folder, _: other_size(folder),
         [],
-        [NOT_THE_DATA + "subwords.size (340, now 345), subwords.split_digits (false, now true); prepare it as it was"],
+        [NOT_THE_DATA + "subwords.size (340, now 345), subwords.split_digits (false, now true); prepare it as before"],
     ),
     "subwords learned otherwise": (other_model, [], [NOT_THE_DATA + "its subwords, though all settings are the same"]),
     "another model": (
@@ -241,12 +241,12 @@ def test_what_would_be_another_run_is_refused_by_name(
     for line, start in zip(lines, wanted, strict=True):
         place = start.format(data=given, checkpoint=checkpoints(killed_run)[10])
         assert line.startswith(f"error: {place}")
-        assert line.endswith("or begin a new run with --from and another --out")
+        assert line.endswith("or start a new run with --from and another --out")
     assert contents(killed_run) == before
 
 
 def test_a_preset_that_is_missing_is_named_first(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
-    """Some settings of the run are its own, as they often are; what may change is not said among what may not."""
+    """Some of the run's settings are its own; those that may change are not listed among those that may not."""
     out, own = tmp_path / "run", ["--batch.source-tokens", "512", "--training.steps", "2", "--device", "cpu"]
     usual = ["--training.warmup-steps", "1", "--training.bleu-sentences", "0"]
     assert main(["train", str(data), "--out", str(out), "--preset", "tiny", *own, *usual]) == 0
@@ -254,7 +254,7 @@ def test_a_preset_that_is_missing_is_named_first(tmp_path: Path, data: Path, cap
     assert main(["train", str(data), "--out", str(out), "--resume", *own]) == 1
     first, *others = capsys.readouterr().err.splitlines()
     assert first == (
-        f"error: {out}: its settings look like those of --preset tiny; give all the flags that the run was begun with"
+        f"error: {out}: its settings look like those of --preset tiny; give all the flags that the run was started with"
     )
     assert any("model.layers was 2 and would be 6" in line for line in others)
     assert all(" and would be " in line for line in others)
@@ -269,13 +269,15 @@ def test_a_model_to_begin_with_that_is_missing_is_named_first(
     capsys.readouterr()
     assert main(["train", str(data), "--out", str(out), "--resume", *steps]) == 1
     first = capsys.readouterr().err.splitlines()[0]
-    assert first.startswith(f"error: {out}: was begun with --from and a model called {short.name}; give all the flags")
+    assert first.startswith(
+        f"error: {out}: was started with --from and a model called {short.name}; give all the flags"
+    )
 
 
 def test_a_run_is_not_begun_where_there_is_one(whole: Path, data: Path, capsys: pytest.CaptureFixture[str]):
     before = contents(whole)
     assert train(data, whole) == 1
-    wanted = f"error: {whole}: holds a run (step-00000020); --resume goes on with it, or name another --out"
+    wanted = f"error: {whole}: holds a run (step-00000020); --resume continues it, or name another --out"
     assert capsys.readouterr().err.splitlines() == [wanted]
     assert contents(whole) == before
 
@@ -288,14 +290,14 @@ def test_a_finished_model_is_not_overwritten_by_a_new_run(
     shutil.rmtree(out / "checkpoints")
     before = contents(out)
     assert train(data, out, *resume) == 1
-    wanted = f"error: {out}: holds a model and no checkpoints to go on from; name another --out"
+    wanted = f"error: {out}: holds a model but no checkpoints to resume from; name another --out"
     assert capsys.readouterr().err.splitlines() == [wanted]
     assert contents(out) == before
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "config.json"])
 def test_other_files_are_left_alone(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str], name: str):
-    """Also those of another program that keeps its settings under the same name."""
+    """Even those of another program that keeps its settings under the same name."""
     out = tmp_path / "run"
     out.mkdir()
     (out / name).write_text('{"architectures": ["MarianMTModel"]}')
@@ -303,16 +305,16 @@ def test_other_files_are_left_alone(tmp_path: Path, data: Path, capsys: pytest.C
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     assert train(data, out) == 1
     first = sorted({name, "weights.bin"} - {"config.json"})[0]
-    wanted = f"error: {out}: holds other files ({first}) and no run; name a new or empty folder for --out"
+    wanted = f"error: {out}: holds other files ({first}) but no run; name a new or empty folder for --out"
     assert capsys.readouterr().err.splitlines() == [wanted]
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_a_model_is_left_alone(tmp_path: Path, data: Path, short: Path, capsys: pytest.CaptureFixture[str]):
-    """Though its settings have the name and the form of those of a run."""
+    """Although its settings have the name and form of a run's."""
     out = shutil.copytree(short / "model", tmp_path / "model")
     assert train(data, out) == 1
-    assert "holds other files (README.md) and no run" in capsys.readouterr().err
+    assert "holds other files (README.md) but no run" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {
         path.name: path.read_bytes() for path in (short / "model").iterdir()
     }

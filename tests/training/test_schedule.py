@@ -1,4 +1,4 @@
-"""The learning rate is equation 3, and the other schedules come down as they promise."""
+"""The learning rate is equation 3, and the other schedules come down as promised."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,4 +1,4 @@
-"""When a run ends: by its limits, and when somebody asks it to."""
+"""When a run ends: by its limits, and when it is asked to."""
 
 import ctypes
 import os
@@ -74,7 +74,7 @@ def test_asked_often_a_run_ends_with_the_same_model(
 def test_asked_when_a_checkpoint_is_due_or_the_last(
     tmp_path: Path, data: Path, short: Path, monkeypatch: pytest.MonkeyPatch, step: int, code: int
 ):
-    """A checkpoint that is due is validated all the same; and a run that has reached its end has ended."""
+    """A checkpoint that is due is still validated, and a run that has reached its end has ended."""
     out = tmp_path / "run"
     with monkeypatch.context() as once:
         at_step(step, lambda: send(signal.SIGTERM), once.setattr)
@@ -88,7 +88,7 @@ def test_asked_when_a_checkpoint_is_due_or_the_last(
 def test_asked_to_stop_and_then_given_no_more_steps(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """What was saved last becomes the last checkpoint of the run, and is scored now."""
+    """The last one saved becomes the run's last checkpoint, and is scored now."""
     out = tmp_path / "run"
     with monkeypatch.context() as once:
         at_step(2, lambda: send(signal.SIGTERM), once.setattr)
@@ -132,7 +132,7 @@ def test_a_second_ctrl_c_while_saving_leaves_nothing_behind(
 def test_a_library_that_takes_the_signals_does_not_keep_them(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """As LLVM does when it compiles a kernel; here it would leave SIGTERM unanswered."""
+    """LLVM takes them when it compiles a kernel; here it would leave SIGTERM unanswered."""
     out = tmp_path / "run"
     at_step(2, lambda: ctypes.CDLL(None).signal(signal.SIGTERM, 1), monkeypatch.setattr)
     at_step(4, lambda: send(signal.SIGTERM), monkeypatch.setattr)
@@ -162,7 +162,7 @@ def test_under_nohup_a_run_goes_on(tmp_path: Path, data: Path, short: Path, monk
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")
 def test_a_terminal_that_is_gone_costs_nothing(tmp_path: Path, data: Path):
-    """As when the connection is lost: the run can print no more, and saves all the same."""
+    """As when the connection is lost: the run can no longer print, but still saves."""
     out = tmp_path / "run"
     ours, theirs = os.openpty()
     arguments = command(data, out, "--training.steps", "1000000", "--training.checkpoint-steps", "1000000")
@@ -228,13 +228,13 @@ def test_durations(text: str, seconds: float):
 
 @pytest.mark.parametrize("text", ["", "25", "m", "1h 30m", "-5m", "5 m", "1w", "5m later", "1..5h", ".5h", "1h30"])
 def test_what_is_no_duration(text: str):
-    with pytest.raises(UsageError, match=r"is no length of time; write 90s, 25m, 1h30m or 2d"):
+    with pytest.raises(UsageError, match=r"is not a length of time; write 90s, 25m, 1h30m or 2d"):
         parse_duration(text)
 
 
 def test_what_is_no_duration_on_the_command_line(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
     assert train(data, tmp_path / "run", "--for", "25") == 2
-    wanted = "error: --for 25 is no length of time; write 90s, 25m, 1h30m or 2d"
+    wanted = "error: --for 25 is not a length of time; write 90s, 25m, 1h30m or 2d"
     assert capsys.readouterr().err.splitlines() == [wanted]
     assert not (tmp_path / "run").exists()
 
@@ -259,12 +259,12 @@ def test_tokens_are_a_limit(
 
 
 def test_patience_is_a_limit(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
-    """With a rate of nothing no validation is better than the first; patience goes on counting over a restart."""
+    """With a rate near zero, no validation beats the first; patience keeps counting over a restart."""
     out = tmp_path / "run"
     flags = [*SHORT, "--training.peak-rate", "1e-30", "--training.patience", "2"]
     assert train(data, out, *flags, "--training.steps", "4") == 0
     assert train(data, out, *flags, "--training.steps", "100", "--resume") == 0
-    ended = "ended: 2 validations brought nothing better (training.patience) at step 6"
+    ended = "ended: no improvement in 2 validations (training.patience) at step 6"
     assert ended in capsys.readouterr().out.splitlines()
     assert [(line["step"], line["best"]) for line in metrics(out) if line["kind"] == "dev"] == [
         (2, True),
@@ -276,7 +276,7 @@ def test_patience_is_a_limit(tmp_path: Path, data: Path, capsys: pytest.CaptureF
 
 
 class Clock(SimpleNamespace):
-    """A clock that goes on by 100 seconds more with every step."""
+    """A clock that gains 100 seconds more with every step."""
 
     ahead = 0.0
 
@@ -306,7 +306,7 @@ def test_time_is_a_limit_and_begins_anew_after_a_restart(
     for last in (3, 6):
         clock.ahead = 0
         assert train(data, out, "--for", "4m10s", "--training.checkpoint-steps", "100", "--resume") == 0
-        assert f"ended: the time given with --for is over at step {last}" in capsys.readouterr().out
+        assert f"ended: the time given with --for is up at step {last}" in capsys.readouterr().out
         assert max(checkpoints(out)) == last
         seconds = saved.read_manifest(checkpoints(out)[last])["about"]["state"]["seconds"]
         assert 100 * last <= seconds < 100 * last + 50  # in both runs together

@@ -1,4 +1,4 @@
-"""Fine-tuning: settings from the model, vocabulary kept or extended, general text mixed in, what is forgotten seen."""
+"""Fine-tuning: settings from the model, vocabulary kept or extended, general text mixed in, forgetting measured."""
 
 import json
 import math
@@ -52,7 +52,7 @@ def run(*words: str | Path) -> int:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of texts, and a model of the general ones that has learned a little."""
+    """A folder of texts, and a model trained a little on the general ones."""
     home = tmp_path_factory.mktemp("tuning")
     for name, pairs in (("general", GENERAL[:-40]), ("news", GENERAL[-40:]), ("docs", SPECIAL[:-40])):
         write_pairs(home / f"{name}.tsv", pairs)
@@ -66,7 +66,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def prepare(home: Path, out: Path, *flags: str | Path, more: Sequence[str] = ()) -> DataSet:
-    """The special text, and perhaps more, with the model's subwords, its own dev set, and the general one watched."""
+    """Prepare the special text, and perhaps more, with the model's subwords; the general dev set is watched."""
     sets = ["--dev-pairs", home / "docs-dev.tsv", "--watch-pairs", home / "news.tsv"]
     files = ["--pairs", *(home / name for name in ("docs.tsv", *more)), *sets, "--subwords.reuse", home / "base"]
     assert run("prepare", out, *files, "--workers", "1", *flags) == 0
@@ -78,7 +78,7 @@ def config_of(folder: Path) -> Config:
 
 
 def test_settings_are_the_model_s_and_made_for_tuning(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """`train DATA --from MODEL` is enough; flags and a file still go over it, and a preset stands for itself."""
+    """`train DATA --from MODEL` is enough; flags and a file still override it, and a preset stands for itself."""
     prepare(home, tmp_path / "data")
     assert run("train", tmp_path / "data", "--out", tmp_path / "run", "--from", home / "base", *FEW) == 0
     assert "other subwords" not in capsys.readouterr().err
@@ -88,7 +88,7 @@ def test_settings_are_the_model_s_and_made_for_tuning(home: Path, tmp_path: Path
     assert (found.training.schedule, found.training.peak_rate, found.training.patience) == ("constant", 0.002, 5)
     assert found.training.steps == 2
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
-    assert "| began with | the weights of base |" in card
+    assert "| started from | the weights of base |" in card
     more = ["--resume", "--from", home / "base", *FEW, "--training.steps", "3"]
     assert run("train", tmp_path / "data", "--out", tmp_path / "run", *more) == 0
     about = saved.read_manifest(tmp_path / "run" / "model")["about"]
@@ -126,8 +126,8 @@ def test_languages_are_kept_and_what_does_not_fit_is_noted(
     assert run("prepare", tmp_path / "other", *files, "--subwords", "300", "--workers", "1") == 0
     assert run("train", tmp_path / "other", "--out", tmp_path / "back", "--from", start, *FEW) == 0
     said = capsys.readouterr().err
-    assert f"{start} translates en-de, and this text is de-en" in said
-    assert f"the text has other subwords; prepare it with --subwords.reuse {start} to keep all" in said
+    assert f"{start} translates en-de, but this data set is de-en" in said
+    assert f"the data set has other subwords; prepare it with --subwords.reuse {start} to keep all" in said
     assert saved.read_manifest(tmp_path / "back" / "model")["about"]["languages"] == ["de", "en"]
 
 
@@ -161,7 +161,7 @@ def test_on_a_cpu_steps_and_validations_are_small():
 def test_a_model_whose_steps_take_long_is_tuned_in_small_ones(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """On a CPU, unless the sizes of batches are given, by flags or in a file."""
+    """On a CPU, unless flags or a file give the sizes of batches."""
     prepare(home, tmp_path / "data")
     known = config_of(home / "base")
     (tmp_path / "sizes.toml").write_text("[batch]\nsource_tokens = 768\n")
@@ -176,7 +176,7 @@ def test_a_model_whose_steps_take_long_is_tuned_in_small_ones(
         found = config_of(tmp_path / name)
         assert found.training.checkpoint_steps == 1
         if name == "plain":
-            assert "small batches, of 512 + 512 tokens, by Adam at a rate of 0.0001; where batches are given" in said
+            assert "small batches of 512 + 512 tokens, and Adam at a rate of 0.0001; if you give batch sizes" in said
             assert (found.batch.source_tokens, found.batch.parts, found.training.warmup_steps) == (512, 1, 20)
             assert "takes long" not in said
         else:
@@ -185,7 +185,7 @@ def test_a_model_whose_steps_take_long_is_tuned_in_small_ones(
 
 
 def test_watched_sets_are_scored_before_and_on_the_way(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """On the terminal, in metrics.jsonl, TensorBoard, the curve, checkpoints, and of the final model."""
+    """On the terminal, in metrics.jsonl, TensorBoard, the curve, checkpoints, and for the final model."""
     data = prepare(home, tmp_path / "data")
     assert data.watched == ["watch-news"]
     assert [data.text("watch-news", "source", n) for n in range(40)] == [source for source, _ in GENERAL[-40:]]
@@ -233,7 +233,7 @@ def test_watched_sets_need_names(
         write_pairs(tmp_path / name, GENERAL[place : place + 5])
     files = ["--pairs", home / "docs.tsv", "--dev-pairs", home / "docs-dev.tsv"]
     assert run("prepare", tmp_path / "data", *files, "--watch-pairs", *(tmp_path / name for name in names)) == 1
-    assert capsys.readouterr().err.endswith(f"a watched set is named by its file, and {wanted}; rename it\n")
+    assert capsys.readouterr().err.endswith(f"a watched set is named after its file, and {wanted}; rename the file\n")
 
 
 def test_extended_subwords_begin_as_those_they_were_written_with(
@@ -244,7 +244,7 @@ def test_extended_subwords_begin_as_those_they_were_written_with(
     known = old.subwords["target"]
     assert new.extends(known)
     assert len(new) == len(known) + 50
-    assert f"50 new subwords behind the 360 of {home / 'base'}: " in capsys.readouterr().err
+    assert f"50 new subwords added to the 360 of {home / 'base'}: " in capsys.readouterr().err
     assert "→" in {piece.removeprefix("▁") for piece in new.pieces(range(360, 410))}
     # Less to read and to say.
     kept = prepare(home, tmp_path / "kept")
@@ -252,7 +252,7 @@ def test_extended_subwords_begin_as_those_they_were_written_with(
     assert tokens[0] < 0.7 * tokens[1]
     assert run("train", data.folder, "--out", tmp_path / "run", "--from", home / "base", "--training.steps", "1") == 0
     said = capsys.readouterr().err
-    assert "360 subwords kept, 50 put together from their pieces, 0 unknown to it" in said
+    assert "360 subwords kept, 50 composed from their pieces, 0 unknown to it" in said
     rate = config_of(tmp_path / "run").training.peak_rate
     assert rate
     begun = load_file(checkpoints(tmp_path / "run")[1] / "model.safetensors")["embedding.weight"]
@@ -264,7 +264,7 @@ def test_extended_subwords_begin_as_those_they_were_written_with(
 
 
 def test_mixing_against_forgetting(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """On its own text a model gets better and forgets what it knew; with general text mixed in it forgets less."""
+    """A model gets better on its own text and forgets what it knew; with general text mixed in it forgets less."""
     losses: dict[str, dict[str, list[float]]] = {}
     flags = [*FAST, "--training.steps", "40", "--training.checkpoint-steps", "40", "--training.warmup-steps", "10"]
     for name, more in (("alone", []), ("mixed", ["general.tsv"])):
@@ -314,7 +314,7 @@ def check_mean(old: Path, new: Path, mean: Path, share: float) -> None:
     [
         (["{base}", "{base}", "--shares", "1", "--out", "x"], "--shares 1: give one number for each of the 2 models"),
         (["{base}", "{base}", "--shares", "0", "0", "--out", "x"], "--shares 0 0: give one number for each"),
-        (["{base}", "--shares", "1"], "--shares are those of several models; name them, or leave it out"),
+        (["{base}", "--shares", "1"], "--shares needs several models; name them, or leave --shares out"),
     ],
 )
 def test_shares_that_cannot_be_meant(home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], wanted: str):

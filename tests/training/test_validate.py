@@ -54,14 +54,14 @@ def pairs_of(held: DataSet) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def logits_of(model: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The logits of one sentence pair alone."""
+    """Return the logits of one sentence pair alone."""
     target_input = torch.cat((torch.tensor([BEGIN]), target[:-1]))
     return model(source, torch.tensor([0, len(source)]), target_input, torch.tensor([0, len(target)]))
 
 
 @pytest.fixture(scope="module")
 def model(held: DataSet, config: Config) -> Transformer:
-    """A model that knows some of the dev set by heart, so that its translations are not worth nothing."""
+    """A model that knows some of the dev set by heart, so that its translations score something."""
     torch.manual_seed(0)
     model = Transformer(config.model)
     model.eval()  # without dropout it learns sooner
@@ -81,7 +81,7 @@ def score(model: Transformer, held: DataSet, config: Config) -> DevScores:
 
 
 def losses(scores: DevScores) -> Any:
-    """Both losses, to be compared as sums in another order come out."""
+    """Return both losses, to compare with sums in another order."""
     return pytest.approx((scores.loss, scores.plain), rel=1e-5)
 
 

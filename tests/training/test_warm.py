@@ -23,7 +23,7 @@ Weights = dict[str, torch.Tensor]
 
 @pytest.fixture
 def first_weights(monkeypatch: pytest.MonkeyPatch) -> list[Weights]:
-    """Receives the weights that each run of the test begins with."""
+    """A list that gets the first weights of each run in the test."""
     first: list[Weights] = []
     usual = loop.train
 
@@ -42,13 +42,13 @@ def weights(folder: Path) -> Weights:
 def test_with_the_same_subwords_all_weights_are_carried_over(
     tmp_path: Path, data: Path, short: Path, first_weights: list[Weights], capsys: pytest.CaptureFixture[str]
 ):
-    """From a run, which is its model, or from one of its checkpoints; the optimiser begins anew."""
+    """From a run, meaning its model, or from one of its checkpoints; the optimiser begins anew."""
     sources = {"run": (short, short / "model"), "checkpoint": (checkpoints(short)[4], checkpoints(short)[4])}
     for name, (given, folder) in sources.items():
         out = tmp_path / name
         assert train(data, out, *SHORT, "--training.steps", "1", "--from", str(given)) == 0
         wanted = (
-            f"began with the weights of {given}: 340 subwords kept, 0 put together from their pieces, 0 unknown to it"
+            f"started with the weights of {given}: 340 subwords kept, 0 composed from their pieces, 0 unknown to it"
         )
         assert wanted in capsys.readouterr().err.splitlines()
         begun, expected = first_weights.pop(), weights(folder)
@@ -78,7 +78,7 @@ def test_a_warm_run_restarts_exactly(tmp_path: Path, data: Path, short: Path, mo
 
 
 def expected_rows(old: Path, new: Path, rows: torch.Tensor, name: str) -> tuple[torch.Tensor, set[str]]:
-    """The row of each subword of the new model: its own in the old one, or the mean of those it is split into there."""
+    """Return each new subword's row: its own in the old model, or the mean of those it splits into there."""
     known, fresh = (sentencepiece.SentencePieceProcessor(model_file=str(path / name)) for path in (old, new))
     inside = sentencepiece.SentencePieceProcessor(model_proto=(old / name).read_bytes() + NO_DUMMY_PREFIX)
     pieces = {known.id_to_piece(number): number for number in range(known.get_piece_size())}
@@ -105,7 +105,7 @@ def test_with_more_subwords_new_ones_begin_as_the_mean_of_their_pieces(
     torch.testing.assert_close(begun["embedding.weight"], rows, rtol=0, atol=1e-7)
     assert any(piece.startswith(SPACE) for piece in composed)
     assert any(not piece.startswith(SPACE) for piece in composed)
-    said = f": {390 - len(composed)} subwords kept, {len(composed)} put together from their pieces, 0 unknown to it"
+    said = f": {390 - len(composed)} subwords kept, {len(composed)} composed from their pieces, 0 unknown to it"
     assert said in capsys.readouterr().err
     others = begun.keys() - {"embedding.weight"}
     assert all(begun[name].equal(old[name]) for name in others)
@@ -129,7 +129,7 @@ def test_with_subwords_of_their_own_each_side_has_its_rows(
             assert len(composed) >= 20
     assert not begun["embedding.weight"].equal(begun["source_embedding.weight"])
     counts = re.search(
-        r"(\d+) subwords kept, (\d+) put together from their pieces, 0 unknown to it", capsys.readouterr().err
+        r"(\d+) subwords kept, (\d+) composed from their pieces, 0 unknown to it", capsys.readouterr().err
     )
     assert counts
     assert sum(map(int, counts.groups())) == 2 * 350
@@ -190,7 +190,7 @@ def test_what_holds_no_model_is_refused(
         given = shutil.copytree(short / "model", tmp_path / "model")
         content = (given / "model.safetensors").read_bytes()
         (given / "model.safetensors").write_bytes(content[:-1] + b"!")
-        wanted = f"error: {given}/model.safetensors: its bytes are not those that were written; the model is damaged"
+        wanted = f"error: {given}/model.safetensors: does not match its checksum; the model is damaged"
     assert train(data, tmp_path / "run", *SHORT, "--from", str(given)) == 1
     assert capsys.readouterr().err.splitlines() == [wanted]
 
@@ -213,15 +213,15 @@ def trees(tmp_path_factory: pytest.TempPathFactory, short: Path) -> Path:
 def test_a_parser_begins_with_the_encoder_of_a_translator(
     tmp_path: Path, trees: Path, short: Path, first_weights: list[Weights], capsys: pytest.CaptureFixture[str]
 ):
-    """Its sizes come with it, and its decoder and its brackets are new."""
+    """It takes its sizes too; the decoder and the brackets are new."""
     sizes = ["--preset", "parsing-small", "--model.decoder-layers", "2", "--batch.parts", "1"]
     few = ["--training.steps", "2", "--training.checkpoint-steps", "1", "--training.warmup-steps", "1"]
     flags = ["--training.bleu-sentences", "0", "--training.best-by", "loss", "--device", "cpu"]
     command = ["train", str(trees), "--out", str(tmp_path / "run"), *sizes, *few, *flags]
     assert main([*command, "--encoder-from", str(short)]) == 0
     notes = capsys.readouterr().err.splitlines()
-    kept = "340 subwords kept, 0 put together from their pieces, 0 unknown to it"
-    assert f"began with the encoder of {short}: {kept}" in notes
+    kept = "340 subwords kept, 0 composed from their pieces, 0 unknown to it"
+    assert f"started with the encoder of {short}: {kept}" in notes
     assert not any("other subwords" in note for note in notes)
     config = saved.read_config(tmp_path / "run" / "model").model
     assert (config.stacks(), config.d_model, config.d_ff, config.heads) == ((1, 2), 32, 64, 2)
@@ -233,9 +233,9 @@ def test_a_parser_begins_with_the_encoder_of_a_translator(
     for name, weight in begun.items():
         if name.startswith("decoder.0.") and weight.dim() > 1:
             assert not weight.equal(known[name])
-    # What it goes on with later is not the other's any more, and where it comes from is not forgotten.
+    # Resuming does not take the other model's encoder again, and its origin is still recorded.
     assert main([*command, "--training.steps", "3", "--resume", "--encoder-from", str(short)]) == 0
-    assert f"--encoder-from {short} was for the beginning of the run: it is passed over" in capsys.readouterr().err
+    assert f"--encoder-from {short} applies only to the start of a run: ignored" in capsys.readouterr().err
     assert saved.read_manifest(tmp_path / "run" / "model")["about"]["encoder_of"] == short.name
     assert f"the encoder of {short.name}" in (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert not first_weights.pop()[layers[0]].equal(known[layers[0]])
@@ -255,7 +255,7 @@ def test_another_encoder_is_refused(
         f"{begin}d_v is 16 there and 8 here; use --model.d-v 16",
     ]
     assert train(data, tmp_path / "run", "--from", str(short), "--encoder-from", str(short)) == 2
-    assert "--from takes all of a model and --encoder-from its encoder alone" in capsys.readouterr().err
+    assert "--from takes a whole model and --encoder-from only its encoder" in capsys.readouterr().err
     assert not checkpoints(tmp_path / "run")
 
 
@@ -265,7 +265,7 @@ def test_an_encoder_of_other_subwords_says_how_to_keep_them(
     other = prepare(tmp_path / "other", "--subwords", "330")
     assert train(other, tmp_path / "run", *SHORT, "--training.steps", "1", "--encoder-from", str(short)) == 0
     notes = capsys.readouterr().err
-    assert f"the text has other subwords; prepare it with --subwords.reuse {short} to keep all" in notes
+    assert f"the data set has other subwords; prepare it with --subwords.reuse {short} to keep all" in notes
     old = weights(short / "model")["embedding.weight"]
     rows, _ = expected_rows(short / "model", other / "parts-1", old, "subwords.model")
     torch.testing.assert_close(first_weights.pop()["embedding.weight"], rows, rtol=0, atol=1e-7)
@@ -288,11 +288,11 @@ def test_frozen_weights_stay_bit_for_bit_and_the_others_do_not(
         assert before[name].equal(after[name]) == (name in frozen), name
     moments = load_file(checkpoints(out)[8] / "resume.safetensors")
     assert {name.removeprefix("first.") for name in moments if name.startswith("first.")} == before.keys() - frozen
-    assert f"{len(frozen)} weights stay as they are (training.freeze)" in capsys.readouterr().err.splitlines()
+    assert f"{len(frozen)} weights are frozen (training.freeze)" in capsys.readouterr().err.splitlines()
 
 
 def test_what_was_frozen_can_be_thawed(tmp_path: Path, data: Path, first_weights: list[Weights]):
-    """Its moments begin anew, those of the others go on."""
+    """Its moments begin anew; those of the others go on."""
     out = tmp_path / "run"
     assert train(data, out, *SHORT, "--training.freeze", "encoder.*", "--training.steps", "4") == 0
     assert train(data, out, *SHORT, "--resume") == 0
@@ -309,7 +309,7 @@ def test_what_was_frozen_can_be_thawed(tmp_path: Path, data: Path, first_weights
     [
         (
             ["encodr.*", "encoder.*"],
-            "training.freeze: no weight is called encodr.*; there are embedding.*, encoder.*, dec",
+            "training.freeze: no weight matches encodr.*; there are embedding.*, encoder.*, dec",
         ),
         (["*"], "training.freeze leaves no weights to train; name fewer"),
     ],

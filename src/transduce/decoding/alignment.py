@@ -1,10 +1,10 @@
 """Word alignments: which word of the source each word of a translation comes from, by the decoder's attention.
 
-Some heads look at the source of the word that is due, others at that of the word just said, and models differ in where
-such heads are. So those are used that agree best with what the model itself needs: at the end of a training, words of
-dev sentences are left out one at a time, and a translated word comes from the one without which it is the least
-probable. Where that is not known, for models of other toolkits, it is the place that Chen et al. (2020) found best in
-deep decoders: the third layer of six, at the step that takes a word in; and the last layer of a few.
+Some heads attend to the source of the word about to be output, others to that of the word just output, and which heads
+do so differs between models. So we use those that agree best with what the model itself needs: at the end of training,
+source words of dev sentences are left out one at a time, and each target word is linked to the one without which it
+becomes least probable. For models without such a list, such as imported ones, we use the place that Chen et al. (2020)
+found best in deep decoders: the third layer of six, at the step that reads a word in; in shallow ones the last layer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from transduce.model.attention import Weights
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, SPACE, UNKNOWN, Subwords
 
-TOKENS = 1 << 13  # target tokens whose attention is in memory at once
-DEEP = 4  # layers of a decoder that has a middle
-# To find places by: pairs of sentences and their tokens, how much less probable a word must become without another, how
-# many words must be linked so, and how many heads are used.
+TOKENS = 1 << 13  # most target tokens whose attention is in memory at once
+DEEP = 4  # from this many layers on, a middle layer is the usual place
+# For `find_places`: most pairs, most tokens in a sentence, nats that a target word must lose without a source word to
+# be linked to it, fewest links needed, most heads used.
 PAIRS, LENGTH, LOST, LEAST, MOST = 24, 40, 1.0, 50, 4
 
 Links = list[tuple[int, int]]  # (source word, target word), counted from 0
@@ -36,39 +36,39 @@ class Place(NamedTuple):
     layer: int
     head: int
     after: int
-    """0: it looks as a word is said; 1: as the word is taken in, one step later"""
+    """0: its attention at the step that outputs a word; 1: at the next step, which reads that word in"""
 
 
 def usual_places(model: Transformer) -> list[Place]:
-    """All heads of one layer."""
+    """Return all heads of one layer: a middle one of a deep decoder, otherwise the last."""
     layers = len(model.decoder)
     layer, after = (layers // 2 - 1, 1) if layers >= DEEP else (layers - 1, 0)
     return [Place(layer, head, after) for head in range(model.config.heads)]
 
 
 def write_places(places: Sequence[Place]) -> list[dict[str, int]]:
-    """As a model's manifest has them; layers and heads are counted from 1."""
+    """Return places as a model's manifest stores them, with layers and heads counted from 1."""
     return [{"layer": layer + 1, "head": head + 1, "after": after} for layer, head, after in places]
 
 
 def read_places(about: Mapping[str, Any], model: Transformer) -> list[Place]:
-    """The places that a model's manifest names, or the usual ones."""
+    """Return the places that a model's manifest names, or the usual ones."""
     try:
         places = [Place(one["layer"] - 1, one["head"] - 1, one["after"]) for one in about.get("alignment", [])]
     except (TypeError, KeyError):
         places = [Place(-1, -1, 0)]
     known = range(len(model.decoder)), range(model.config.heads), (0, 1)
     if any(part not in there for place in places for part, there in zip(place, known)):
-        raise DataError(f"the model's manifest has {about['alignment']} for alignment, which are no heads of it")
+        raise DataError(f"the model's manifest names heads that it does not have: alignment = {about['alignment']}")
     return places or usual_places(model)
 
 
 def attention_shares(
     model: Transformer, pairs: Sequence[Pair], places: Sequence[Place] = ()
 ) -> list[Float[np.ndarray, "target source"]]:
-    """For each pair, given as tokens with their ends, how much each target token looks at each source token.
+    """Return how much each target token attends to each source token, as the mean over `places` (or the usual heads).
 
-    It is the mean over some heads.
+    Pairs are tokens with their ends.
     """
     shares: list[np.ndarray] = [np.empty((0, 0), np.float32)] * len(pairs)
     places = places or usual_places(model)
@@ -83,10 +83,10 @@ def attention_shares(
 def _look(
     model: Transformer, pairs: Sequence[Pair]
 ) -> Iterator[tuple[int, list[Float[torch.Tensor, "heads step source"]]]]:
-    """Each pair's number and the decoder's attention to the source, layer by layer."""
+    """Yield each pair's number and the decoder's attention to the source, layer by layer."""
     for numbers in cut_batches([len(target) for _, target in pairs], TOKENS):
         source, source_offsets = make_row([pairs[number][0] for number in numbers], model.device)
-        # The whole target goes in, so that there is a step after its last word.
+        # The input is the whole target, so that its last token too has a step that reads it in.
         row, offsets = make_row([np.concatenate(([BEGIN], pairs[number][1])) for number in numbers], model.device)
         seen: list[Weights] = []
         memory = model.encode(source, source_offsets)
@@ -96,7 +96,7 @@ def _look(
 
 
 def find_places(model: Transformer, pairs: Sequence[Pair], subwords: Mapping[Any, Subwords]) -> list[Place]:
-    """The heads whose mean agrees best with what the model needs; none, if there are too few words to tell."""
+    """Return the heads whose mean agrees best with the words the model needs; none if too few words can be linked."""
     longest = min(LENGTH, model.config.max_positions - 1)
     pairs = [pair for pair in pairs if min(map(len, pair)) > 1 and max(map(len, pair)) <= longest][:PAIRS]
     own = subwords["source"], subwords["target"]
@@ -109,7 +109,7 @@ def find_places(model: Transformer, pairs: Sequence[Pair], subwords: Mapping[Any
         return []
     places = [Place(*each) for each in product(range(len(model.decoder)), range(model.config.heads), (0, 1))]
     table, wanted = _tabulate(model, pairs, sides, needed)
-    # The best, and then what makes it better.
+    # Greedily: the best head, then whichever improves the agreement most.
     chosen: list[int] = []
     agreed = 0
     while len(chosen) < MOST:
@@ -124,7 +124,7 @@ def find_places(model: Transformer, pairs: Sequence[Pair], subwords: Mapping[Any
 def _find_needed(
     model: Transformer, pairs: Sequence[Pair], sides: Sequence[tuple[np.ndarray, np.ndarray]], subwords: Subwords
 ) -> list[Links]:
-    """For target words, the source word without which they are the least probable, where it is needed at all."""
+    """Link target words to the source word without which they become least probable, if they lose more than LOST."""
     asked: list[Pair] = []
     for (source, target), (words, _) in zip(pairs, sides):
         asked.append((source, target))
@@ -145,7 +145,7 @@ def _find_needed(
 def _tabulate(
     model: Transformer, pairs: Sequence[Pair], sides: Sequence[tuple[np.ndarray, np.ndarray]], needed: Sequence[Links]
 ) -> tuple[Float[np.ndarray, "link word place"], Int[np.ndarray, " link"]]:
-    """For all links, how much each place looks at each word of the source; and which of them is the right one."""
+    """Return how much each place attends to each source word, for all needed links, and the right word of each."""
     widest = max(int(words[-1]) + 1 for words, _ in sides)
     tables: list[np.ndarray] = []
     wanted: list[int] = []
@@ -154,7 +154,7 @@ def _tabulate(
         words, said = sides[number]
         for source, target in needed[number]:
             steps = np.flatnonzero(said == target)
-            # By layer, by head, and as the word is said or taken in.
+            # (layer, head, at the step that outputs the word or the next, source token)
             weights = np.stack([looks[:, :, steps + after, : len(words)].sum(2) for after in (0, 1)], 2)
             table = np.zeros((widest, weights[..., 0].size))
             np.add.at(table, words, weights.reshape(-1, len(words)).T)
@@ -166,7 +166,7 @@ def _tabulate(
 def align_words(
     shares: Float[np.ndarray, "target source"], source_pieces: Sequence[str], target_pieces: Sequence[str]
 ) -> Links:
-    """Link each target word with the source word it looks at most; pieces are subwords without the ends."""
+    """Link each target word to the source word it attends to most; pieces are subwords without the ends."""
     source_words, target_words = number_words(source_pieces), number_words(target_pieces)
     if not len(source_words) or not len(target_words):
         return []
@@ -177,9 +177,9 @@ def align_words(
 
 
 def match_unknown(shares: Float[np.ndarray, "target source"], source: Tokens, target: Tokens) -> list[int]:
-    """For each unknown token of a target the unknown one of its source, counted among these, that it comes from.
+    """Return for each unknown token of a target the number of the source's unknown token that it comes from.
 
-    The one that it looks at most, where each is taken once as long as there are others.
+    That is the one it attends to most; none is used twice before all have been used.
     """
     table = shares[np.flatnonzero(target == UNKNOWN)][:, np.flatnonzero(source == UNKNOWN)]
     chosen = np.full(len(table), -1)
@@ -194,7 +194,7 @@ def match_unknown(shares: Float[np.ndarray, "target source"], source: Tokens, ta
 
 
 def number_words(pieces: Sequence[str]) -> Int[np.ndarray, " pieces"]:
-    """The word each subword belongs to: a new one begins at the first letter after a space."""
+    """Return the number of each subword's word; a word begins at the first character after a space."""
     words, spaced = -1, True
     numbers: list[int] = []
     for piece in pieces:

@@ -1,6 +1,6 @@
-"""The hypotheses of beam search (section 6.1): those still open, those that have ended, and which go on at each step.
+"""The hypotheses of beam search (section 6.1): open ones, ended ones, and which continue at each step.
 
-All of it is tensors of fixed shapes, and a step asks nothing back from the device.
+All state is in tensors of fixed shapes, and a step reads nothing back from the device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.text.subwords import BEGIN, END, PAD
 
-assert (PAD, BEGIN) == (0, 2)  # `choose` counts on it
+assert (PAD, BEGIN) == (0, 2)  # `choose` relies on it
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Hypothesis:
     """A translation as tokens, with its scores."""
 
     tokens: Int[np.ndarray, " tokens"]
-    """what it says, without its end"""
+    """without the end token"""
     token_scores: Float[np.ndarray, " said"]
     """the log-probability of each token, and of the end if it has one"""
     score: float
-    """its log-probability over the length penalty, by which it was chosen"""
+    """log-probability over the length penalty, by which hypotheses are ranked"""
     ended: bool
-    """whether it came to its end, or was cut at the longest it might become"""
+    """whether it has output the end token; otherwise it was cut"""
 
     @property
     def log_probability(self) -> float:
@@ -38,12 +38,12 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Ended:
-    """A hypothesis that came to its end."""
+    """A hypothesis that has ended, as a record of the search keeps it."""
 
     steps: int
-    """tokens said before the end"""
+    """number of tokens before the end"""
     line: int
-    """the line that said the last of them"""
+    """the line of the beam with the last of them"""
     log_probability: float
     """of all tokens and the end"""
     score: float
@@ -52,33 +52,33 @@ class Ended:
 
 @dataclass(frozen=True)
 class Record:
-    """How one sentence was searched for: the lines of each step, and the best hypotheses that ended."""
+    """The search for one sentence: the lines of the beam at each step, and the best hypotheses that ended."""
 
     tokens: Int[np.ndarray, "steps beam"]
-    """what each line said"""
+    """the token of each line"""
     parents: Int[np.ndarray, "steps beam"]
-    """the line of the step before that each went on from"""
+    """the line of the previous step that each continued"""
     sums: Float[np.ndarray, "steps beam"]
-    """the log-probability of all that a line has said so far; -inf where there is no such line"""
+    """the log-probability of each line so far; -inf where there is no line"""
     ended: tuple[Ended, ...]
     """the best first, at most as many as the beam has lines"""
 
 
 def length_penalty(lengths: Tensor, alpha: float) -> Tensor:
-    """((5 + |Y|) / 6)^α of Wu et al. 2016; the end is counted as a token."""
+    """Return ((5 + |Y|) / 6)^α (Wu et al. 2016); |Y| counts the end token."""
     return ((5 + lengths.double()) / 6) ** alpha
 
 
 class Beams:
-    """`beam` open hypotheses for each slot, the best that have ended, and how each came to be said.
+    """The state of several searches: each slot has `beam` open hypotheses (lines) and the best that have ended.
 
-    What was said is kept as steps: the token of each line, the line it went on from and its score so far.
+    The output is kept as steps: each line's token, the line it continued and its score so far.
     """
 
     def __init__(self, slots: int, target: int, config: SearchConfig, device: torch.device, min_tokens: int = 0):
         self.config, self.target, self.min_tokens = config, target, min_tokens
         self.beam = beam = config.n_best if config.sample else config.beam
-        # Of each line: twice the beam, of which half may be ends, and two that are never said.
+        # Per line: twice the beam, as half of the best may be ends, and two for PAD and BEGIN, which are never output.
         self.candidates = 2 * beam + 2
 
         def full(value: float, *shape: int, kind: torch.dtype = torch.int64) -> Tensor:
@@ -90,7 +90,7 @@ class Beams:
         self.scores: Float[Tensor, "slots beam"] = full(-torch.inf, beam, kind=real)
         self.next: Int[Tensor, "slots beam"] = full(BEGIN, beam, kind=torch.int32)
         self.parents: Int[Tensor, "slots beam"] = full(0, beam)
-        # One step more than the longest has: what is done goes on writing behind its end.
+        # One step more than the longest target: a slot that is done keeps writing after its last step.
         self.said: Int[Tensor, "slots target+1 beam"] = full(END, target + 1, beam, kind=torch.int32)
         self.came_from: Int[Tensor, "slots target+1 beam"] = full(0, target + 1, beam)
         self.sums: Float[Tensor, "slots target+1 beam"] = full(0, target + 1, beam, kind=real)
@@ -98,12 +98,12 @@ class Beams:
         self.ended: Float[Tensor, "slots beam"] = full(-torch.inf, beam, kind=real)
         self.ended_sums: Float[Tensor, "slots beam"] = full(0, beam, kind=real)
         self.ended_length, self.ended_line = full(0, beam), full(0, beam)
-        lengths = torch.arange(target + 2)  # not on the device, which need not have float64
+        lengths = torch.arange(target + 2)  # not on the device, which may lack float64
         self.penalty: Float[Tensor, " target+2"] = length_penalty(lengths, config.alpha).float().to(device)
         self.until_full = config.sample or beam == 1 or config.stop == "full"
 
     def state(self) -> tuple[Tensor, ...]:
-        """All that changes from step to step, in the order in which the kernel that chooses takes it."""
+        """Return all that changes from step to step, in the order in which the choosing kernel takes it."""
         ended = (self.ended, self.ended_sums, self.ended_line, self.ended_length)
         steps = (self.said, self.came_from, self.sums)
         return (
@@ -118,12 +118,12 @@ class Beams:
         )
 
     def reset(self) -> None:
-        """Let all slots be done."""
+        """Mark all slots as done."""
         self.done.fill_(True)
         self.length.zero_()
 
     def begin(self, slots: list[int], limits: list[int]) -> None:
-        """Begin sentences in slots: one line that has said nothing."""
+        """Begin sentences in slots, each with one empty line (all lines when sampling); `limits` are most tokens."""
         index = torch.tensor(slots, device=self.length.device)
         self.length[index] = 0
         self.limit[index] = torch.tensor(limits, device=index.device)
@@ -141,9 +141,9 @@ class Beams:
         values: Float[Tensor, "slots beam k"],
         candidates: Int[Tensor, "slots beam k"],
     ) -> None:
-        """Let the best candidates of all lines go on or end; candidates come as log-probabilities and tokens."""
+        """Continue or end the best candidates of all lines; `values` are the candidates' log-probabilities."""
         beam, k = self.beam, values.shape[-1]
-        never = (candidates & ~BEGIN) == PAD  # padding and the beginning
+        never = (candidates & ~BEGIN) == PAD  # PAD or BEGIN
         if self.min_tokens:
             never |= (candidates == END) & (self.length < self.min_tokens)[:, None, None]
         totals = (values + self.scores[..., None]).masked_fill_(never, -torch.inf)
@@ -151,12 +151,12 @@ class Beams:
         lines, tokens = places // k, candidates.flatten(1).gather(1, places)
         ends = tokens == END
         self.end(top[:, :beam].masked_fill(~ends[:, :beam], -torch.inf), lines[:, :beam])
-        # Each line has one end among its candidates, so that half of them at least go on.
+        # A line has one end at most among its candidates, so at least half of the 2 × beam best continue.
         scores, going = top.masked_fill_(ends, -torch.inf).topk(beam)
         self.go_on(scores, lines.gather(1, going), tokens.gather(1, going))
 
     def end(self, sums: Float[Tensor, "slots beam"], lines: Int[Tensor, "slots beam"]) -> None:
-        """Let hypotheses end now after the lines given; sums are their log-probabilities, -inf for none."""
+        """End hypotheses that continue these lines; `sums` are their log-probabilities, -inf where none ends."""
         now = self.length + 1
         scores = (sums / self.penalty[now][:, None]).masked_fill_(self.done[:, None], -torch.inf)
         ended, kept = torch.cat((self.ended, scores), 1).topk(self.beam)
@@ -174,7 +174,7 @@ class Beams:
         parents: Int[Tensor, "slots beam"],
         tokens: Int[Tensor, "slots beam"],
     ) -> None:
-        """Let lines say tokens after the lines `parents`, and see which sentences are done."""
+        """Continue the lines `parents` with tokens, and find out which sentences are done."""
         place = self.length[:, None, None].expand(-1, 1, self.beam)
         self.said.scatter_(1, place, tokens[:, None])
         self.came_from.scatter_(1, place, parents[:, None])
@@ -186,17 +186,17 @@ class Beams:
         self.done |= self.is_done()
 
     def is_done(self) -> Bool[Tensor, " slots"]:
-        """Whether the translations wanted are found: nothing open can become better, or longer."""
+        """Return which searches are over: enough hypotheses have ended (see `search.stop`), or no line can continue."""
         if self.until_full:
             found = self.ended[:, -1] > -torch.inf
         else:
-            # A log-probability only falls, and the penalty is largest for the longest: no line can do better than this.
+            # A log-probability only falls, and the penalty is largest at the limit: no line can do better than this.
             bound = self.scores.amax(1) / self.penalty[self.limit]
             found = self.ended[:, self.config.n_best - 1] >= bound
         return found | (self.length >= self.limit) | (self.scores.amax(1) == -torch.inf)
 
     def record(self, slot: int) -> Record:
-        """How a sentence that is done was searched for."""
+        """Return the record of a finished search."""
         steps = int(self.length[slot])
         tokens, parents, sums = (part[slot, :steps].cpu().numpy() for part in (self.said, self.came_from, self.sums))
         kept = (self.ended_length - 1, self.ended_line, self.ended_sums, self.ended)
@@ -205,7 +205,7 @@ class Beams:
         return Record(tokens, parents, sums, tuple(best))
 
     def results(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
-        """The best translations of sentences that are done: those that ended first, then those that were cut."""
+        """Return the best translations of finished sentences: first those that ended, then those that were cut."""
         index = torch.tensor(slots, device=self.done.device)
         said, came_from, sums, length, scores, ended, ended_sums, ended_line, ended_length = (
             part[index].cpu().numpy()
@@ -214,13 +214,13 @@ class Beams:
                 *(self.ended, self.ended_sums, self.ended_line, self.ended_length),
             )
         )
-        # Where nothing was left that may be said a translation is cut before that.
+        # Where no token was allowed any more, the translation is cut one step earlier.
         stuck = (ended.max(1) == -np.inf) & (scores.max(1) == -np.inf)
         length = length - stuck
         before = sums[np.arange(len(slots)), np.maximum(length - 1, 0)]
         before[length == 0] = np.where(np.arange(self.beam) == 0, 0.0, -np.inf)
         scores = np.where(stuck[:, None], before, scores)
-        # What ended stands before what is open, each by its score.
+        # Ended hypotheses come before open ones, each by score.
         order = np.concatenate((np.argsort(-ended, 1, "stable"), np.argsort(-scores, 1, "stable") + self.beam), 1)
         penalty = self.penalty.cpu().numpy().astype(np.float64)[length, None]
         sides = (
@@ -249,9 +249,9 @@ def _trace(
     came_from: Int[np.ndarray, "slots target+1 beam"],
     sums: Float[np.ndarray, "slots target+1 beam"],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Follow lines back to their beginnings, all of them at once: the tokens of each and their scores.
+    """Follow hypotheses back to their beginnings, all at once; yield the tokens of each and their scores.
 
-    Each has said `lengths` tokens and is at line `at`; `ends` are the sums with the end, NaN where there is none.
+    Each has `lengths` tokens, the last in line `at`; `ends` are log-probabilities with the end, NaN without one.
     """
     longest = int(lengths.max(initial=0))
     tokens = np.zeros((len(rows), longest), np.int32)

@@ -1,8 +1,8 @@
-"""Trees that are said in brackets: what may come next, so that every one is whole over exactly its sentence's words.
+"""Trees in brackets: which tokens may come next, so that each tree is whole, over exactly its sentence's words.
 
-What a line must still say is known: a slot for each word that is left, a closing bracket for each that is open, and the
-end. A token may be said if all of that still fits behind it. So no line ever comes to where nothing may be said, and
-none is cut. Where words are said behind their tags, nothing but the sentence's next word may follow a tag.
+What a line must still output is known: a slot (XX or a tag) for each word left, a closing bracket for each open one,
+and the end. A token is allowed if all of that still fits behind it. So no line ever gets stuck, and none is cut. Where
+words follow their tags, only the sentence's next word may come after a tag.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,37 +23,37 @@ from transduce.text.trees import CLOSE, OPEN, WORD, Tree, TreeError, escape_word
 
 @dataclass(frozen=True, eq=False)
 class Brackets:
-    """What each token of a parser's target vocabulary is."""
+    """The role of each token in a parser's target vocabulary."""
 
     opens: Bool[np.ndarray, " vocabulary"]
     closes: Bool[np.ndarray, " vocabulary"]
     slots: Bool[np.ndarray, " vocabulary"]
-    """what stands for a word, or before it"""
+    """XX or a tag, which stands for a word or right before it"""
     words: dict[str, int]
-    """the tokens of words, where they are said behind their slots; a rare one is unknown"""
+    """the token of each word, if words follow their slots; rare words have none and are unknown"""
     labels: Int[np.ndarray, " vocabulary"]
-    """a number for the label of each bracket; 0 for none"""
+    """the number of each bracket's label; 0 for no label"""
     symbols: list[str]
-    """what `from_sequence` reads for each token"""
+    """each token as `from_sequence` reads it"""
 
     @classmethod
     def find(cls, pieces: Sequence[str]) -> "Brackets":
-        """Find them among a vocabulary's pieces; one that is no parser's is an error."""
+        """Read the roles from a vocabulary's pieces; refuse one that is not a parser's."""
         symbols = [piece.removeprefix(SPACE) for piece in pieces]
         closes = np.array([symbol.startswith(CLOSE) for symbol in symbols])
         slots = ~(closes | [symbol.startswith((OPEN, WORD)) for symbol in symbols])
         words = {symbol: token for token, symbol in enumerate(symbols) if symbol.startswith(WORD)}
-        # A bracket that nothing closes must not be opened.
+        # A bracket that no token closes must not be opened.
         closed = {"", *(symbol[1:] for symbol in symbols if symbol.startswith(CLOSE))}
         opens = np.array([symbol.startswith(OPEN) and symbol[1:] in closed for symbol in symbols])
         slots[: END + 1] = False
         whole = all(piece.startswith(SPACE) and piece != SPACE + CLOSE for piece in pieces[END + 1 :])
         if not (whole and opens.any() and closes.any() and slots.any()):
-            raise DataError("the model was not trained on trees; prepare them with: transduce prepare --task parsing")
+            raise DataError("the model was not trained on trees; prepare trees with: transduce prepare --task parsing")
         names = sorted({symbol[1:] for symbol, one in zip(symbols, opens | closes) if one and len(symbol) > 1})
         numbers = {name: number for number, name in enumerate(names, 1)}
         found = [numbers.get(symbol[1:], 0) if one else 0 for symbol, one in zip(symbols, opens | closes)]
-        symbols[: END + 1] = [CLOSE] * (END + 1)  # which closes nothing, so that it is refused
+        symbols[: END + 1] = [CLOSE] * (END + 1)  # a bracket that closes nothing, so `from_sequence` refuses it
         if words:
             symbols[UNKNOWN] = WORD
         return cls(opens, closes, slots, words, np.array(found), symbols)
@@ -64,18 +64,18 @@ class Brackets:
         return 2 if self.words else 1
 
     def find_words(self, words: Iterable[str]) -> list[int]:
-        """The token of each word of a sentence."""
+        """Return the token of each word of a sentence."""
         return [self.words.get(say_word(word), UNKNOWN) for word in words]
 
 
 @lru_cache(4)
 def find_brackets(pieces: tuple[str, ...]) -> Brackets:
-    """The brackets of a vocabulary, the same object each time."""
+    """Return the brackets of a vocabulary, the same object each time."""
     return Brackets.find(pieces)
 
 
 def refuse_parser(subwords: Subwords, name: str) -> None:
-    """What a parser says is no translation."""
+    """Refuse a parser, whose output is not a translation."""
     try:
         find_brackets(tuple(subwords.pieces(range(len(subwords)))))
     except DataError:
@@ -84,7 +84,7 @@ def refuse_parser(subwords: Subwords, name: str) -> None:
 
 
 def trees_of(data: DataSet, split: str, most: int) -> Iterator[tuple[int, Tree]]:
-    """Trees of a data set, each with its pair's number; one with a label that no training tree has is left out."""
+    """Yield up to `most` trees of a split, each with its pair's number; skip those with a label unknown in training."""
     target, held = data.subwords["target"], data.splits[split]
     symbols = find_brackets(tuple(target.pieces(range(len(target))))).symbols
     for pair in held.spread(most):
@@ -94,7 +94,7 @@ def trees_of(data: DataSet, split: str, most: int) -> Iterator[tuple[int, Tree]]
 
 
 class OpenTrees:
-    """How far the trees of all lines are, as tensors on the device that stay where they are; it asks nothing back."""
+    """How far each line's tree has grown, in tensors on the device that are updated in place and never read back."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class OpenTrees:
         )
         self.labelled = bool(brackets.labels[brackets.opens].any())
         self.to_a_word = brackets.to_a_word
-        # What is no word: all that may be said next, but for one word.
+        # All tokens that are not words; besides them only one word may come next.
         kinds = np.stack((brackets.opens, brackets.closes, brackets.slots, np.arange(len(brackets.opens)) == END))
         symbols = np.flatnonzero(kinds.any(0))
         self.symbols, self.kinds = (
@@ -123,17 +123,17 @@ class OpenTrees:
         def zeros(*shape: int) -> Tensor:
             return torch.zeros((slots, *shape), dtype=torch.int64, device=device)
 
-        self.words: Int[Tensor, "slots beam"] = zeros(beam)  # that are left
+        self.words: Int[Tensor, "slots beam"] = zeros(beam)  # left to output
         self.due: Bool[Tensor, "slots beam"] = zeros(beam).bool()  # whether a word must follow now
-        self.following: Int[Tensor, "slots longest"] = zeros(longest + 1)  # the token of the word when so many are left
-        self.depth: Int[Tensor, "slots beam"] = zeros(beam)  # brackets that are open
-        self.empty: Bool[Tensor, "slots beam"] = zeros(beam).bool()  # whether the innermost holds nothing yet
-        self.room: Int[Tensor, " slots"] = zeros()  # tokens that may still be said, the end counted
-        # The labels of open brackets, where they have any: they are closed by their own.
+        self.following: Int[Tensor, "slots longest"] = zeros(longest + 1)  # [n]: the next word if n are left
+        self.depth: Int[Tensor, "slots beam"] = zeros(beam)  # open brackets
+        self.empty: Bool[Tensor, "slots beam"] = zeros(beam).bool()  # whether the innermost bracket is still empty
+        self.room: Int[Tensor, " slots"] = zeros()  # tokens left, the end counted
+        # The labels of open brackets, if they have any: each must be closed with its own.
         self.stack: Int[Tensor, "slots beam depth"] = zeros(beam, longest + 1 if self.labelled else 1)
 
     def begin(self, slots: Sequence[int], words: Sequence[Sequence[int]], limits: Sequence[int]) -> None:
-        """Begin sentences of these words, whose trees may have so many tokens."""
+        """Begin trees over these words (as tokens) in slots; `limits` are the most tokens of each tree."""
         index = torch.tensor(slots, device=self.device)
         many = torch.tensor([len(tokens) for tokens in words], device=self.device)
         self.words[index] = many[:, None].expand(-1, self.beam)
@@ -150,15 +150,15 @@ class OpenTrees:
         slots: Int[np.ndarray, " open"] | None = None,
         normaliser: Float[Tensor, " lines"] | None = None,
     ) -> tuple[Float[Tensor, "lines choices"], Int[Tensor, "lines choices"]]:
-        """The logits of what the lines of some slots, or of all, may say next, and which tokens these are.
+        """Return the logits of the tokens that may come next in the lines of some slots, or of all, and those tokens.
 
-        There are thousands of words, of which a line may say one: it stands last. What another line may say has -inf.
-        With the normaliser of the logits, only the share of a word's log-probability is taken that counts.
+        The columns are all symbols that are not words, then the only one of thousands of words that may come next.
+        What a line may not output has -inf. With the logits' normaliser, words count by `word_share` only.
         """
         index = torch.arange(len(self.words), device=self.device) if slots is None else torch.from_numpy(slots)
         index = index.to(self.device)
         words, due, depth, empty = (part[index] for part in (self.words, self.due, self.depth, self.empty))
-        # An opening bracket costs itself and its closing one.
+        # An opening bracket needs room for itself, its closing one and the end.
         may_open = (words > 0) & ~due & (self.to_a_word * words + depth + 3 <= self.room[index][:, None])
         may_close = (depth > 0) & ~empty & ~due
         may_end = (words == 0) & (depth == 0)
@@ -179,7 +179,7 @@ class OpenTrees:
         return torch.cat((found, said), 1), torch.cat((tokens, word), 1)
 
     def go_on(self, parents: Int[Tensor, "slots beam"], tokens: Int[Tensor, "slots beam"]) -> None:
-        """Let each line say a token after another line of its slot; what has ended may count on, nobody looks."""
+        """Continue the lines `parents` of each slot with tokens; ended lines are updated too, which does no harm."""
         parents, tokens = parents.long(), tokens.long()
         opens, closes, slot = self.opens[tokens], self.closes[tokens], self.slots[tokens]
         word = slot

@@ -1,4 +1,4 @@
-"""Characters that a model has no subword for and spells in bytes: that they are whole, and which ones it may spell."""
+"""Characters without a subword, which a model spells in bytes: whether they are whole, and which ones are allowed."""
 
 import unicodedata
 from codecs import utf_8_decode
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
-BLOCK = 128  # as many characters stand together in Unicode that are used together, such as those of a script
-_SMALLEST = {2: 0x80, 3: 0x800, 4: 0x10000}  # by how many bytes a character has
+BLOCK = 128  # neighbouring characters in Unicode that tend to be used together, such as those of a script
+_SMALLEST = {2: 0x80, 3: 0x800, 4: 0x10000}  # code point by number of bytes
 _LARGEST = 0x10FFFF
 
 
 class Characters:
-    """What may be spelled with the subwords of a vocabulary that are single bytes, given all of them as UTF-8."""
+    """What may be spelled with a vocabulary's single-byte subwords; `texts` are all its subwords as UTF-8."""
 
     def __init__(self, texts: Sequence[bytes]):
         self._texts = texts
@@ -23,9 +23,9 @@ class Characters:
         self._breaking: dict[tuple[bytes, frozenset[bytes]], np.ndarray] = {}
 
     def breaking(self, begun: bytes, source: frozenset[bytes]) -> Int[np.ndarray, " tokens"]:
-        """The subwords that must not follow on the first bytes of a character, or on none.
+        """Return the subwords that must not come after the first bytes of a character (`begun`, perhaps none).
 
-        A character may be spelled if it stands in the source, or beside one that the vocabulary has.
+        A character may be spelled if it is in the source, or in the same block as one that the vocabulary has.
         """
         if (begun, source) not in self._breaking:
             copied = {one[:end] for one in source for end in range(1, len(one) + 1)}
@@ -37,7 +37,7 @@ class Characters:
         return self._breaking[begun, source]
 
     def _may_begin(self, begun: bytes) -> bool:
-        """Whether there is a usual character of these bytes and others behind them."""
+        """Whether the UTF-8 of any usual character begins with these bytes."""
         if begun not in self._known:
             self._known[begun] = any(map(self._is_usual, _find_characters(begun)))
         return self._known[begun]
@@ -47,7 +47,7 @@ class Characters:
 
 
 def _find_characters(begun: bytes) -> Iterator[str]:
-    """All characters whose UTF-8 begins so."""
+    """Yield all characters whose UTF-8 begins with these bytes."""
     first = begun[0]
     many = 2 if 0xC2 <= first < 0xE0 else 3 if 0xE0 <= first < 0xF0 else 4 if 0xF0 <= first < 0xF5 else 0
     if len(begun) > many or any(not 0x80 <= byte < 0xC0 for byte in begun[1:]):
@@ -61,7 +61,7 @@ def _find_characters(begun: bytes) -> Iterator[str]:
 
 
 def find_unfinished(text: bytes) -> bytes:
-    """What a text ends with of a character whose other bytes are missing."""
+    """Return the bytes of an unfinished character at the end of a text."""
     for end in (text[-many:] for many in range(1, min(3, len(text)) + 1)):
         if end[0] >= 0xC2 and is_text(end) and not end.decode(errors="ignore"):
             return end
@@ -69,7 +69,7 @@ def find_unfinished(text: bytes) -> bytes:
 
 
 def is_text(text: bytes) -> bool:
-    """Whether it is UTF-8, perhaps without the last bytes of its last character."""
+    """Whether a text is UTF-8; its last character may be unfinished."""
     try:
         utf_8_decode(text, "strict", False)
     except UnicodeDecodeError:
@@ -78,5 +78,5 @@ def is_text(text: bytes) -> bool:
 
 
 def is_byte(text: bytes) -> bool:
-    """Whether it is one byte of a character that has several."""
+    """Whether a text is a single byte of a multi-byte character."""
     return len(text) == 1 and text >= b"\x80"

@@ -1,6 +1,6 @@
 """Decoding on CPUs by our own compiled code (kernels/cpu): float32, bf16 or int8 weights, one C call a step.
 
-A sentence's results are the same bits whatever is translated beside it and however many threads there are.
+A sentence's result has the same bits whatever is translated beside it and however many threads run.
 """
 
 import ctypes
@@ -27,14 +27,14 @@ Precision = Literal["float32", "bf16", "int8"]
 PRECISIONS: dict[str, int] = {"float32": 0, "bf16": 1, "int8": 2}  # as in cpu/matrix.h
 ACTIVATIONS: dict[str, int] = {"relu": 1, "gelu": 2, "swiglu": 3, "silu": 4}  # as in cpu/product.h
 assert PAD == 0  # as in cpu/hypotheses.h
-MOST_INPUTS = 1 << 16  # of a product: sums of so many products of integers fit 32 bits
+MOST_INPUTS = 1 << 16  # inputs of a matrix: sums of this many integer products fit in 32 bits
 
 
 class CpuEngine:
     """A model's weights, packed for this processor.
 
-    int8 has one scale for each output of a matrix and one for each row that is multiplied with it, found anew each
-    time; keys and values are kept in half precision, except with float32. Embeddings are read from the model's own.
+    int8 has one scale for each output of a matrix, and one for each row multiplied with it, found at run time. Keys and
+    values are kept in half precision, except with float32. Embeddings are read from the model's own tensors.
     """
 
     rows = 64
@@ -49,9 +49,9 @@ class CpuEngine:
         flags: tuple[str, ...] | None = None,
     ):
         if not self.supports(model.config):
-            raise ValueError(f"the CPU engine does not know this kind of model: {model.config}")
+            raise ValueError(f"the CPU engine does not support this kind of model: {model.config}")
         if threads < 1:
-            raise ValueError(f"threads = {threads}, and one is needed")
+            raise ValueError(f"threads = {threads}; at least one is needed")
         config = self.config = model.config
         self.device, self.precision, self.threads = torch.device("cpu"), precision, threads
         self.library = native.load(flags)
@@ -90,16 +90,16 @@ class CpuEngine:
 
     @staticmethod
     def supports(config: ModelConfig) -> bool:
-        """Whether models of this kind can be decoded here."""
+        """Whether this engine can decode such a model."""
         widest = max(config.d_model, config.d_ff, config.heads * config.head_widths()[1])
         return config.attention != "additive" and widest <= MOST_INPUTS
 
     def open(self, slots: int, beam: int, source: int, target: int) -> "CpuLines":
-        """Room for sentences: so many at a time, with so many lines each, and no source or target longer than given."""
+        """Make room for `slots` sentences of at most `source` tokens, and `beam` lines each of at most `target`."""
         return CpuLines(self, slots, beam, source, target)
 
     def positions(self, source: int, target: int) -> list[Tensor | None]:
-        """Tables of positions for sentences of these lengths: source, target, cosines, sines."""
+        """Return tables of positions for sentences of these lengths: source, target, cosines, sines."""
         if self._learned is not None:
             return [*self._learned, None, None]
         longest, tables = max(source, target), self._tables
@@ -119,10 +119,12 @@ class CpuLines:
     def __init__(self, engine: CpuEngine, slots: int, beam: int, source: int, target: int):
         config = engine.config
         if min(slots, beam, source, target) < 1:
-            raise ValueError(f"slots = {slots}, beam = {beam}, source = {source}, target = {target}: all at least 1")
+            raise ValueError(
+                f"slots = {slots}, beam = {beam}, source = {source}, target = {target}: all must be at least 1"
+            )
         if config.positions == "learned" and max(source, target) > config.max_positions:
             raise ValueError(
-                f"source = {source}, target = {target}, and the model has learned positions for "
+                f"source = {source}, target = {target}, but the model has learned positions for only "
                 f"{config.max_positions} tokens (model.max_positions)"
             )
         self.engine, self.slots, self.beam, self.source, self.target = engine, slots, beam, source, target
@@ -135,13 +137,13 @@ class CpuLines:
             raise MemoryError(f"not enough memory for {slots} sentences of {source} + {target} tokens, beam {beam}")
         self._closed = weakref.finalize(self, self._library.transduce_close, self._handle)
         columns = self._library.transduce_columns(config.vocabulary)
-        with torch.inference_mode(False):  # in which changes are not counted
+        with torch.inference_mode(False):  # inference tensors do not count their changes
             self._logits = torch.empty(slots * beam, columns)
-        self._version = -1  # of the logits, when they were made
-        self._steps = np.full(slots, -1, np.int64)  # each slot's position; -1: nobody was admitted
+        self._version = -1  # of the logits, as the last step left them
+        self._steps = np.full(slots, -1, np.int64)  # each slot's position; -1: it holds no sentence
 
     def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
-        """Encode sentences (tokens with their ends) into slots; their lines begin anew."""
+        """Encode sentences (tokens with their ends) into slots, whose lines start afresh."""
         assert self._closed.alive, "these lines are closed"
         chosen = self._slots(slots)
         lengths = [len(source) for source in sources]
@@ -161,9 +163,9 @@ class CpuLines:
     def advance(
         self, slots: np.ndarray, tokens: Int[np.ndarray, "slots beam"], parents: Int[np.ndarray, "slots beam"]
     ) -> Float[Tensor, "lines vocabulary"]:
-        """Take in each line's next token, after the line of its slot that it continues; the logits of the next ones.
+        """Continue the line `parents` of each slot with tokens; return the logits of the next ones.
 
-        They lie in memory that the next call uses again.
+        They are in memory that the next call overwrites.
         """
         assert self._closed.alive, "these lines are closed"
         if tokens.shape != (len(slots), self.beam) or parents.shape != tokens.shape:
@@ -183,29 +185,29 @@ class CpuLines:
         normaliser: Float[Tensor, " lines"] | None = None,
         banned: Sequence[int] | np.ndarray = (),
     ) -> tuple[Float[Tensor, "lines k"], Int[Tensor, "lines k"]]:
-        """Each row's k largest log-probabilities and their tokens; of equal ones the lower token first.
+        """Return each row's k largest log-probabilities and their tokens; of equal ones the lower token first.
 
-        Where logits were changed after it was computed, give the normaliser. Tokens that are never wanted are best
-        given as banned, which is faster than to change the logits: they count for the normaliser, but are not chosen.
+        If the logits were changed after it was computed, pass the normaliser. To exclude tokens, passing them as
+        `banned` is faster than changing the logits: they count for the normaliser, but are not chosen.
         """
         if not 1 <= k <= logits.shape[1]:
-            raise ValueError(f"k = {k}, of {logits.shape[1]} tokens")
+            raise ValueError(f"k = {k} is out of range for {logits.shape[1]} tokens")
         values = torch.empty(len(logits), k)
         tokens = torch.empty(len(logits), k, dtype=torch.int32)
         self._choose(logits, normaliser, values, tokens, _check(np.asarray(banned, np.int64), logits.shape[1]))
         return values, tokens
 
     def normaliser(self, logits: Float[Tensor, "lines vocabulary"]) -> Float[Tensor, " lines"]:
-        """The logarithm of each row's sum of exponentials, in float64."""
+        """Return the log of each row's sum of exponentials, in float64."""
         return self._choose(logits, None, None, None, np.empty(0, np.int32))
 
     def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, OpenTrees | None]:
-        """Hypotheses that `run` lets go on; all slots are done, until sentences begin in them."""
+        """Return the hypotheses that `run` extends, and their trees; slots are done until sentences begin in them."""
         device = self.engine.device
         beams = self._beams = Beams(self.slots, self.target, config, device, config.min_tokens)
         sizes = self.slots, self.beam, self.target
         trees = OpenTrees(brackets, *sizes, device, config.word_share) if brackets else None
-        self._trees = trees  # whose memory C++ uses
+        self._trees = trees  # keeps them alive, as C++ uses their memory
         named = {name: getattr(beams, name) for name in (*native.Hypotheses.STATE, *native.Hypotheses.ENDED, "penalty")}
         self._hypotheses = native.Hypotheses(
             slots=self.slots,
@@ -232,7 +234,7 @@ class CpuLines:
         return beams, trees
 
     def run(self, steps: int) -> None:
-        """Let the hypotheses go on by so many steps; what is done stays as it is."""
+        """Extend the hypotheses by this many steps; finished ones stay as they are."""
         assert self._closed.alive, "these lines are closed"
         before = self._beams.length.numpy().copy()
         self._call("run", self._hypotheses, self._growing, steps)
@@ -240,7 +242,7 @@ class CpuLines:
         self._version = -1
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._closed()
 
     def _choose(
@@ -253,12 +255,12 @@ class CpuLines:
     ) -> Tensor:
         assert self._closed.alive, "these lines are closed"
         if logits.dtype != torch.float32 or logits.device.type != "cpu" or (logits.stride(1) != 1 and len(logits)):
-            raise ValueError(f"logits are {logits.dtype} on {logits.device}; as advance returns them is wanted")
+            raise ValueError(f"logits are {logits.dtype} on {logits.device}; pass them as advance returns them")
         normalised = normaliser is not None
         normaliser = normaliser.double().contiguous() if normalised else torch.empty(len(logits), dtype=torch.float64)
         if len(normaliser) != len(logits):
             raise ValueError(f"{len(normaliser)} normalisers for {len(logits)} rows")
-        # Torch counts the changes of a tensor: so it is known whether these are still the logits of the last step.
+        # Torch counts the changes of a tensor, which tells whether these are still the logits of the last step.
         ours = logits.data_ptr() == self._logits.data_ptr() and logits.shape[1] == self.engine.config.vocabulary
         choices = native.Choices(
             logits=logits.data_ptr(),
@@ -284,7 +286,7 @@ class CpuLines:
         return chosen
 
     def _refusal(self, slots: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> str:
-        """Why a step cannot be made of these."""
+        """Return why a step with these arguments was refused."""
         try:
             steps = self._steps[self._slots(slots)]
             _check(tokens, self.engine.config.vocabulary)
@@ -303,14 +305,14 @@ class CpuLines:
 
 
 def _check(numbers: np.ndarray, end: int) -> np.ndarray:
-    """The numbers as native code reads them, each from 0 to below the end."""
+    """Return the numbers as int32 for native code; refuse any that is below 0, or not below `end`."""
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < end):
-        raise ValueError(f"numbers from {numbers.min()} to {numbers.max()}; wanted are 0 to {end - 1}")
+        raise ValueError(f"numbers from {numbers.min()} to {numbers.max()}; wanted 0 to {end - 1}")
     return np.ascontiguousarray(numbers, np.int32)
 
 
 def _as_int32(numbers: np.ndarray) -> np.ndarray:
-    """The numbers as native code reads them, which looks at each itself."""
+    """Return the numbers as int32 for native code, which checks their range itself."""
     return np.ascontiguousarray(numbers) if numbers.dtype == np.int32 else _check(numbers, 1 << 31)
 
 
@@ -319,7 +321,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _tensors(model: Transformer) -> list[Tensor]:
-    """All weights in the order in which cpu/model.h reads them; positions apart."""
+    """Return all weights but the positions, in the order in which cpu/model.h reads them."""
     config = model.config
     source = model.embedding if config.tie == "all" else model.source_embedding
     output = model.output if config.tie == "none" else model.embedding

@@ -1,4 +1,4 @@
-"""Documents: HTML, office documents, e-books, subtitles; their texts are translated, all else stays."""
+"""Documents: HTML, office documents, e-books, subtitles; their texts are translated, everything else stays."""
 
 import hashlib
 import json
@@ -22,19 +22,21 @@ from transduce.text.subtitles import Subtitles
 
 HTML = (".html", ".htm")
 TEXTS = (*HTML, *cues.ENDINGS)
-"""kinds that are text and may go to standard output"""
-# What has texts, but not as lines, and is not read.
+"""kinds that are plain text and may go to standard output"""
+# Unsupported kinds, refused because they must not be read as lines of text.
 _OTHERS = (".doc", ".rtf", ".pdf", ".ppt", ".xls", ".xlsx", ".ods", ".pages", ".mobi")
 _OTHER_SUBTITLES = (".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp")
 
 
 def find_kind(path: Path | None, html: bool | None) -> str | None:
-    """The kind of document that a file is by its name: an ending; none where lines are to be translated."""
+    """Return the kind of document that a file is by its name, as an ending; None for plain lines."""
     ending = path.suffix.lower() if path else ""
     if ending in _OTHERS:
-        raise DataError(f"{path}: {ending} files are not read; save it as {', '.join(office.ENDINGS)} or as plain text")
+        raise DataError(
+            f"{path}: {ending} files are not supported; save it as {', '.join(office.ENDINGS)} or as plain text"
+        )
     if ending in _OTHER_SUBTITLES:
-        raise DataError(f"{path}: {ending} subtitles are not read; save them as {' or '.join(cues.ENDINGS)}")
+        raise DataError(f"{path}: {ending} subtitles are not supported; save them as {' or '.join(cues.ENDINGS)}")
     if ending in (*office.ENDINGS, *cues.ENDINGS):
         return ending
     return HTML[0] if html or (html is None and ending in HTML) else None
@@ -44,7 +46,7 @@ Document = Markup | Office | Subtitles
 
 
 def read_document(path: Path | None, kind: str) -> Document:
-    """All of a file, or of standard input."""
+    """Read a whole file, or all of standard input."""
     content = _read(path)
     if kind in office.ENDINGS:
         return Office(str(path), content)
@@ -69,9 +71,9 @@ def translate_document(
     common: Request,
     output: Output | None = None,
 ) -> list[tuple[str, Links | None]]:
-    """The translations of a document's texts; what is asked of all of them is `common`, whose own text is not used.
+    """Translate a document's texts; `common` applies to all of them, and its own text is not used.
 
-    Where there is an output they are written to it as they come, and those that it has from before are taken from it.
+    Translations are written to `output`, if given, as they come; those it has from an earlier run are taken from it.
     """
     every = document.texts
     found = _take_up(output, every) if output else []
@@ -91,15 +93,15 @@ def translate_document(
 
 
 def _take_up(output: Output, texts: list[str]) -> list[tuple[str, Links | None]]:
-    """The translations that are there from before, if they are of these texts."""
+    """Return the translations of an earlier run; refuse those of other texts."""
     if not output.done:
         return []
     if output.done > len(texts) or _digest(texts[: output.done]) != output.digest:
         raise DataError(
             f"{output.partial}: its {output.done:,} texts are not the first of this document; give the same input to "
-            f"go on, or {output.anew()}"
+            f"resume, or {output.anew()}"
         )
-    print(f"{output.path}: {output.done:,} texts are there from before; going on", file=sys.stderr)
+    print(f"{output.path}: resuming after {output.done:,} texts", file=sys.stderr)
     lines = output.partial.read_text(encoding="utf-8").splitlines()
     return [
         (text, None if links is None else [(source, target) for source, target in links])

@@ -1,9 +1,9 @@
-"""What decodes: a model that takes in sentences and then one token of each open line after the other.
+"""Engines: models made ready to encode sentences and then to continue each hypothesis token by token.
 
 The search knows an engine only by this protocol. `TorchEngine` is the plain one, for every model and device, which the
 faster ones must equal; an `Ensemble` is several engines as one.
 
-Legend of shapes: a sentence has its `slot`, each slot has `beam` lines; `open` slots are those a step is about.
+In shapes, each sentence has a `slot`, each slot `beam` lines (hypotheses), and `open` slots are those of this step.
 """
 
 from collections.abc import Sequence
@@ -30,18 +30,18 @@ Choice = Int[np.ndarray, "open beam"]
 
 
 class Lines(Protocol):
-    """Room for some sentences at a time; they leave and others join at any step."""
+    """Room for several sentences at a time; at any step some may leave and others join."""
 
     def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
-        """Encode sentences, given as tokens with their ends, into slots; their lines begin anew."""
+        """Encode sentences (tokens with their ends) into slots, whose lines start afresh."""
         ...
 
     def advance(self, slots: Slots, tokens: Choice, parents: Choice) -> Float[Tensor, "open*beam vocabulary"]:
-        """Take in a token for each line, which goes on from a line of the same slot; return the logits of the next."""
+        """Continue the line `parents` of each slot with tokens; return the logits of the next ones."""
         ...
 
     def normaliser(self, logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
-        """What makes log-probabilities of logits when it is taken away."""
+        """Return what to subtract from logits to get log-probabilities."""
         ...
 
     def best(
@@ -50,60 +50,60 @@ class Lines(Protocol):
         k: int,
         normaliser: Float[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-        """The k largest log-probabilities of each row, the largest first, and their tokens."""
+        """Return the k largest log-probabilities of each row, the largest first, and their tokens."""
         ...
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         ...
 
 
 @runtime_checkable
 class Runs(Protocol):
-    """Lines that can also choose by themselves, several steps at a time, where no rule but that of trees has a say."""
+    """Lines that can also choose tokens themselves, several steps at a time, if no rule but that of trees applies."""
 
     def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, OpenTrees | None]:
-        """The hypotheses they choose among, all slots done; with brackets also how far their trees are."""
+        """Return the hypotheses that `run` extends, all slots done, and with brackets the state of their trees."""
         ...
 
     def run(self, steps: int) -> None:
-        """Let the hypotheses go on by so many steps; what is done stays as it is."""
+        """Extend the hypotheses by this many steps; finished ones stay as they are."""
         ...
 
 
 class Engine(Protocol):
-    """A model made ready to decode."""
+    """A model ready to decode."""
 
     @property
     def config(self) -> ModelConfig:
-        """The model's sizes."""
+        """The model's configuration."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where its logits are."""
+        """The device of its logits."""
         ...
 
     @property
     def rows(self) -> int:
-        """How many lines at once it takes to be at its fastest."""
+        """How many lines at a time make it fastest."""
         ...
 
     @property
     def tokens(self) -> int:
-        """How many tokens it may keep the keys and values of."""
+        """The most tokens whose keys and values it may keep."""
         ...
 
     def open(self, slots: int, beam: int, source: int, target: int) -> Lines:
-        """Make room for so many sentences of at most `source` tokens, and `beam` lines each of at most `target`."""
+        """Make room for `slots` sentences of at most `source` tokens, and `beam` lines each of at most `target`."""
         ...
 
 
 class Logits:
-    """What every engine in torch does with logits."""
+    """The methods of `Lines` for logits, shared by engines in torch."""
 
     def normaliser(self, logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
-        """The logarithm of the sum of exponentials."""
+        """Return the log of each row's sum of exponentials."""
         return logits.logsumexp(-1)
 
     def best(
@@ -112,29 +112,29 @@ class Logits:
         k: int,
         normaliser: Float[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-        """The k largest log-probabilities of each row and their tokens."""
+        """Return the k largest log-probabilities of each row and their tokens."""
         values, tokens = logits.topk(k)
         normaliser = self.normaliser(logits) if normaliser is None else normaliser
         return values - normaliser[:, None], tokens.int()
 
 
 class TorchLines(Logits):
-    """Lines of the plain engine: keys and values in dense tensors, copied where lines go on from one another."""
+    """Lines of the plain engine: keys and values in dense tensors, copied when a line continues another one."""
 
-    # Slots that are no longer asked for are dropped when they are more than this share of those held.
+    # Slots no longer asked for are dropped once they are more than this share of those held.
     CLOSED = 0.25
 
     def __init__(self, model: Transformer, beam: int, target: int):
         self.model, self.beam, self.target = model, beam, target
-        self.held = np.empty(0, np.int64)  # line i of every tensor is of slot held[i]
+        self.held = np.empty(0, np.int64)  # row i of every tensor belongs to slot held[i]
         self.asked = self.held
-        self.at = np.empty(0, np.int64)  # the position each is at
-        self.mask = torch.empty(0)  # (held, 1, 1, source): which of the source's places are its own
+        self.at = np.empty(0, np.int64)  # the position of each
+        self.mask = torch.empty(0)  # (held, 1, 1, source): which source positions are not padding
         self.layers: list[_Kept] = []
 
     @torch.inference_mode()
     def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
-        """Encode sentences into slots, beside those that are still asked for."""
+        """Encode sentences into slots, beside those still in use."""
         self._keep(np.flatnonzero(np.isin(self.held, self.asked) & ~np.isin(self.held, slots)))
         model, device = self.model, self.model.device
         row = torch.from_numpy(np.concatenate(sources).astype(np.int32)).to(device)
@@ -158,7 +158,7 @@ class TorchLines(Logits):
 
     @torch.inference_mode()
     def advance(self, slots: Slots, tokens: Choice, parents: Choice) -> Float[Tensor, "open*beam vocabulary"]:
-        """Take in a token for each line and return the logits of the next."""
+        """Continue each line with a token and return the logits of the next."""
         self.asked = np.asarray(slots, np.int64)
         rows = self._rows(self.asked)
         if len(rows) < (1 - self.CLOSED) * len(self.held):
@@ -174,7 +174,7 @@ class TorchLines(Logits):
         return (logits if whole else logits[torch.from_numpy(rows).to(logits.device)]).flatten(0, 1)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all keys and values."""
         self.layers.clear()
 
     def _advance(self, tokens: np.ndarray, parents: np.ndarray) -> Float[Tensor, "held beam vocabulary"]:
@@ -186,7 +186,7 @@ class TorchLines(Logits):
             for kept in self.layers:
                 kept.reorder(lines, seen)
         positions = at.repeat_interleave(self.beam)
-        past = None  # (held * beam, 1, 1, seen), where the slots are at different places
+        past = None  # (held * beam, 1, 1, seen), if the slots are at different positions
         if (self.at != self.at[0]).any():
             past = (torch.arange(seen, device=device) <= positions[:, None])[:, None, None]
         turn = model.turn(positions)
@@ -204,7 +204,7 @@ class TorchLines(Logits):
                 partial(layer.self_residual, sublayer=attend_self),
                 partial(layer.cross_residual, sublayer=attend_memory),
             )
-        # What is no longer asked for may stand at its end for ever.
+        # Slots no longer asked for stay at the last position.
         self.at = np.minimum(self.at + 1, self.target - 1)
         logits = model.project(model.decoder_norm(x))
         return logits.float().unflatten(0, (held, self.beam))
@@ -255,7 +255,7 @@ class TorchLines(Logits):
 
 @dataclass
 class _Kept:
-    """Keys and values of one layer."""
+    """One layer's keys and values, of the source (memory) and of the output so far."""
 
     memory_key: Float[Tensor, "held heads source d_k"]
     memory_value: Float[Tensor, "held heads source d_v"]
@@ -263,7 +263,7 @@ class _Kept:
     value: Float[Tensor, "held beam heads target d_v"]
 
     def joined(self, other: "_Kept") -> "_Kept":
-        """These and others, the shorter memory padded."""
+        """Return the slots of both, with the shorter memory padded."""
         memory_key, memory_value = (
             _pad_cat(own.transpose(-1, -2), new.transpose(-1, -2)).transpose(-1, -2)
             for own, new in (
@@ -279,7 +279,7 @@ class _Kept:
         )
 
     def chosen(self, rows: Tensor) -> "_Kept":
-        """Some of the slots."""
+        """Return only some of the slots."""
         return _Kept(
             self.memory_key[rows],
             self.memory_value[rows],
@@ -288,13 +288,13 @@ class _Kept:
         )
 
     def reorder(self, lines: Int[Tensor, " held*beam"], seen: int) -> None:
-        """Let each line go on from another of its slot."""
+        """Give each line the keys and values of the line that it continues."""
         for rows in (self.key.flatten(0, 1), self.value.flatten(0, 1)):
             rows[:, :, :seen] = rows[lines, :, :seen]
 
 
 class TorchEngine:
-    """The model itself, with the keys and values of earlier tokens kept: for any kind of model and any device."""
+    """The model itself with cached keys and values, for any kind of model and any device."""
 
     rows = 256
     tokens = 1 << 15
@@ -304,27 +304,27 @@ class TorchEngine:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The model's device."""
         return self.model.device
 
     def open(self, slots: int, beam: int, source: int, target: int) -> TorchLines:
-        """Make room; the memory is taken as sentences come."""
+        """Make room; memory is allocated as sentences arrive."""
         return TorchLines(self.model, beam, target)
 
 
 class Ensemble:
-    """Several engines as one: the mean of their probabilities."""
+    """Several engines as one, with the mean of their probabilities."""
 
     def __init__(self, engines: Sequence[Engine]):
         self.engines = list(engines)
-        # The one that knows the fewest positions.
+        # Of the model that knows the fewest positions.
         self.config = min((engine.config for engine in self.engines), key=known_positions)
         self.device = self.engines[0].device
         self.rows = min(engine.rows for engine in engines)
         self.tokens = min(engine.tokens for engine in engines) // len(self.engines)
 
     def open(self, slots: int, beam: int, source: int, target: int) -> "EnsembleLines":
-        """Make room in each."""
+        """Make room in each engine."""
         return EnsembleLines(
             [engine.open(slots, beam, source, target) for engine in self.engines],
             self.device,
@@ -332,23 +332,23 @@ class Ensemble:
 
 
 class EnsembleLines:
-    """The lines of several engines, in step; their logits are logarithms of mean probabilities."""
+    """The lines of several engines in step; the logits are logs of mean probabilities."""
 
     def __init__(self, lines: Sequence[Lines], device: torch.device):
         self.lines, self.device = list(lines), device
 
     def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
-        """Encode sentences in each."""
+        """Encode sentences in each engine."""
         for lines in self.lines:
             lines.admit(slots, sources)
 
     def advance(self, slots: Slots, tokens: Choice, parents: Choice) -> Float[Tensor, "open*beam vocabulary"]:
-        """Advance each and take the mean of what they find probable."""
+        """Advance each engine and return the logs of their mean probabilities."""
         logits = [lines.advance(slots, tokens, parents).to(self.device) for lines in self.lines]
         return torch.stack([part.log_softmax(-1) for part in logits]).logsumexp(0) - np.log(len(logits))
 
     def normaliser(self, logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
-        """As the first of them does it."""
+        """Let the first engine do it."""
         return self.lines[0].normaliser(logits)
 
     def best(
@@ -357,28 +357,28 @@ class EnsembleLines:
         k: int,
         normaliser: Float[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-        """As the first of them does it."""
+        """Let the first engine do it."""
         return self.lines[0].best(logits, k, normaliser)
 
     def close(self) -> None:
-        """Close each."""
+        """Close all of them."""
         for lines in self.lines:
             lines.close()
 
 
 def known_positions(config: ModelConfig) -> float:
-    """How many a model has learnt; others go on for ever."""
+    """Return how many positions a model has learned; infinity for other kinds of positions."""
     return config.max_positions if config.positions == "learned" else np.inf
 
 
 def _pad_cat(first: Tensor, second: Tensor) -> Tensor:
-    """One below the other; the last dimension of the narrower is filled with zeros."""
+    """Concatenate along the first dimension, padding the last dimension of the narrower with zeros."""
     width = max(first.shape[-1], second.shape[-1])
     return torch.cat([functional.pad(part, (0, width - part.shape[-1])) for part in (first, second)])
 
 
 def _dense_places(offsets: Int[Tensor, " sentences+1"]) -> tuple[Tensor, Tensor]:
-    """For each sentence a line of places in the row, and where they are its own: (sentences, longest) and a mask."""
+    """Return the places of each sentence's tokens in the row, (sentences, longest), and the mask of real ones."""
     first, lengths = offsets[:-1, None], offsets.diff()
     steps = torch.arange(int(lengths.max()), device=offsets.device)
     inside = steps < lengths[:, None]

@@ -1,4 +1,4 @@
-"""Which engine decodes a model: by the device, the precision asked for and what the machine can build."""
+"""Choose the engine for a model, by the device, the precision asked for and what the machine can compile."""
 
 import sys
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ def load_engine(
     loaded = [load_model(path) for path in paths]
     for other in loaded[1:]:
         if any(other.subwords[side].model != loaded[0].subwords[side].model for side in other.subwords):
-            raise DataError(f"{other.folder}: has other subwords than {loaded[0].folder}; they make no ensemble")
+            raise DataError(f"{other.folder}: cannot form an ensemble with {loaded[0].folder}: its subwords differ")
     engines = [make_engine(one.model, device, precision, threads, name, one.precision) for one in loaded]
     return loaded, engines[0] if len(engines) == 1 else unite(engines)
 
 
 def unite(engines: Sequence[Engine]) -> Engine:
-    """Several as one; where their steps are captured, in one graph."""
+    """Combine engines into an ensemble; those with captured steps share one graph."""
     if has_kernels(engines[0].device):
         from transduce.decoding.gpu import GraphEngine
 
@@ -53,9 +53,9 @@ def make_engine(
     name: Name = "auto",
     stored: Stored = "float32",
 ) -> Engine:
-    """Make the fastest engine for a model on a device: our own code on CPUs, torch elsewhere.
+    """Make the fastest engine for a model on a device: our own code on CPUs and NVIDIA GPUs, torch elsewhere.
 
-    Weights that are `stored` as integers stay integers in our own code, where nothing else is asked for.
+    With precision auto, our code for CPUs uses the precision in which the weights are `stored`.
     """
     _check("precision", precision, get_args(Precision))
     _check("engine", name, get_args(Name))
@@ -75,10 +75,10 @@ def make_engine(
         except NativeError as error:
             reason = str(error)
         if name == "native" or exact != "float32":
-            raise UsageError(f"{reason}\nwithout it there is only --engine torch with --precision float32")
+            raise UsageError(f"{reason}\nwithout it, only --engine torch with --precision float32 works")
         _say_once(f"note: {reason}\nnote: translating with torch instead, which is slower")
     elif exact == "int8":
-        raise UsageError("--engine torch has no --precision int8 on a CPU; use float32, or --engine native")
+        raise UsageError("--engine torch does not support --precision int8 on a CPU; use float32, or --engine native")
     torch.set_num_threads(threads)
     return TorchEngine(_in_bf16(model) if exact == "bf16" else model)
 
@@ -106,14 +106,14 @@ def _check(flag: str, given: str, known: tuple[str, ...]) -> None:
 
 @cache
 def _say_once(text: str) -> None:
-    """Print a note; an ensemble would print it for each of its models."""
+    """Print a note once, which an ensemble would repeat for each of its models."""
     print(text, file=sys.stderr)
 
 
 def _in_bf16(model: Transformer) -> Transformer:
-    """A copy: the model itself stays exact, for scores and alignments."""
+    """Return a copy in bf16; the model itself stays exact, for scores and alignments."""
     return deepcopy(model).to(torch.bfloat16)
 
 
 def _unsupported(config: ModelConfig) -> str:
-    return f"--engine native does not know models with model.attention = {config.attention!r}"
+    return f"--engine native does not support models with model.attention = {config.attention!r}"

@@ -1,8 +1,8 @@
-"""Translating files of any size: lines come in as they are read, go out in their order, and a killed job goes on.
+"""Translate files of any size: lines are streamed in order, and a job that was killed can be resumed.
 
-The translations of `--out FILE` are written to `FILE.partial`, with `FILE.partial.json` beside it, which says what is
-being translated by what. When all of it is done the first becomes FILE, packed if its name ends in .gz or the like, and
-the second goes.
+With `--out FILE`, translations are written to `FILE.partial`; `FILE.partial.json` beside it says what they are made
+from and how far the job is. At the end the first becomes FILE, compressed if its name ends in .gz or the like, and the
+second is removed.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ from transduce.progress import Task, show_progress
 from transduce.strict import literal
 from transduce.text.packed import COMPRESSED, open_bytes, write_packed
 
-READ_AHEAD = 1 << 22  # characters that wait to be translated
-FIRST_TEXTS = 64  # lines of the first window; later ones are as large as all before them
-LINE = 64  # characters that an empty line counts for: what it takes in memory
+READ_AHEAD = 1 << 22  # characters that may wait to be translated
+FIRST_TEXTS = 64  # lines in the first window; later ones have as many as all before them
+LINE = 64  # characters that each line counts in addition, for its overhead in memory
 
 
 class Lines:
@@ -42,26 +42,26 @@ class Lines:
         if path:
             self.stream, self.raw = open_bytes(path)
         else:
-            # Not Python's own: while a thread waits for it, Python cannot end but by abort().
+            # Not sys.stdin: while a thread waits for that, Python can exit only by abort().
             self.stream = self.raw = open(sys.stdin.fileno(), "rb", closefd=False)
         about = os.fstat(self.raw.fileno())
-        self.waits = not stat.S_ISREG(about.st_mode)  # as for a pipe, whose next line may be long in coming
+        self.waits = not stat.S_ISREG(about.st_mode)  # such as a pipe, whose next line may take long
         self.total = 0 if self.waits else about.st_size
         self.number = self.skipped = self.begin = 0
 
     def skip(self, output: "Output") -> "hashlib._Hash":
-        """Read over the lines that were translated before, see that they are the same, and return their checksum."""
+        """Skip the lines that an earlier run translated, check that they are the same, and return their checksum."""
         digest = hashlib.sha256()
         for _ in range(output.done):
             digest.update(self._read().removesuffix(b"\n") + b"\n")
         if self.number < output.done or (output.done and digest.hexdigest() != output.digest):
             raise DataError(
-                f"{self.name}: its first {output.done:,} lines are not those that {output.partial} was made of; "
-                "give the same input to go on, or remove that file to begin anew"
+                f"{self.name}: its first {output.done:,} lines are not the ones {output.partial} was made from; "
+                "give the same input to resume, or remove that file to start again"
             )
         self.skipped, self.begin = output.done, self.position
         if output.done:
-            print(f"{output.path}: {output.done:,} lines are there from before; going on", file=sys.stderr)
+            print(f"{output.path}: resuming after {output.done:,} lines", file=sys.stderr)
         return digest
 
     def __iter__(self) -> Iterator[str]:
@@ -71,21 +71,21 @@ class Lines:
             except UnicodeDecodeError as error:
                 utf16 = self.number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff"))
                 raise DataError(
-                    f"{self.name}:{self.number}: not UTF-8 (byte 0x{line[error.start]:02X} at place "
+                    f"{self.name}:{self.number}: not UTF-8 (byte 0x{line[error.start]:02X} at position "
                     f"{error.start + 1}); convert the text with: iconv -f {'UTF-16' if utf16 else 'LATIN1'} -t UTF-8"
                 ) from error
 
     def name_line(self, before: int, place: int) -> str:
-        """How errors name a line, counted from 1 after so many and those skipped."""
+        """Return how errors name a line; `place` counts from 1 after the lines skipped and `before` more."""
         return f"{self.name}:{self.skipped + before + place}"
 
     @property
     def position(self) -> int:
-        """Bytes read so far of a file on disk."""
+        """Bytes read so far of a file on disk; 0 for a pipe."""
         return self.raw.tell() if self.total else 0
 
     def close(self) -> None:
-        """Close a file; what a thread may wait for is left alone."""
+        """Close a file; a pipe stays open, as a thread may be waiting for it."""
         if not self.waits:
             self.stream.close()
             self.raw.close()
@@ -93,17 +93,17 @@ class Lines:
     def _read(self) -> bytes:
         try:
             line = self.stream.readline()
-        except Exception as error:  # the disk's, or a decompressor's, of which each has its own
+        except Exception as error:  # disks and decompressors raise different kinds
             raise DataError(
-                f"{self.name}: damaged, or not what its name says, somewhere after line {self.number:,} ({error}); "
-                "fetch or compress the file again"
+                f"{self.name}: damaged, or not in the format its name says, somewhere after line {self.number:,} "
+                f"({error}); download or compress the file again"
             ) from error
         self.number += bool(line)
         return line.removeprefix(BOM_UTF8) if self.number == 1 else line
 
 
 def read_ahead(lines: Iterable[str]) -> Iterator[str | None]:
-    """Lines as they come; None where the next is not there yet, so that nobody waits longer than needed."""
+    """Yield lines as they arrive, and None while the next is not there yet: time to translate those at hand."""
     queue: SimpleQueue[str | BaseException | None] = SimpleQueue()
     room = threading.Condition()
     held = 0
@@ -137,7 +137,7 @@ def read_ahead(lines: Iterable[str]) -> Iterator[str | None]:
 
 
 def read_request(line: str, name: str) -> Request:
-    """A request from a line of JSON: a string, or an object with text, prefix, require and forbid."""
+    """Read a request from a line of JSON: a string, or an object with text, prefix, require and forbid."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -158,7 +158,7 @@ def read_request(line: str, name: str) -> Request:
 
 
 def as_json(translation: Translation, options: Options, wants_alternatives: bool) -> str:
-    """A translation as one line of JSON."""
+    """Return a translation as one line of JSON."""
     found: dict[str, Any] = {
         "source": translation.source,
         "translation": translation.text,
@@ -195,11 +195,11 @@ def rounded(number: float) -> float:
 
 
 class Output:
-    """Where translations go: standard output, or a file that is whole or not there."""
+    """Where translations go: standard output, or a file that appears only when it is complete."""
 
     def __init__(self, path: Path | None, about: dict[str, Any]):
         self.path, self.about = path, about
-        # Lines that are there from before, their bytes, the checksum of what they were made of, and what else is known.
+        # Of an earlier run: its lines, their bytes, the checksum of the input they come from, and what else it saved.
         self.done, self.size, self.digest = 0, 0, ""
         self.known: dict[str, Any] = {}
         self.waiting: list[bytes] = []
@@ -209,20 +209,20 @@ class Output:
         refuse_existing(path)
         self.partial, self.note = Path(f"{path}.partial"), Path(f"{path}.partial.json")
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not buffered: what cannot be written is not tried once more when Python ends.
+        # Not buffered, so that Python does not retry a failed write when it exits.
         self.file = self.partial.open("ab", buffering=0)
         try:
             self._lock()
-            refuse_existing(path)  # it may have been finished since
+            refuse_existing(path)  # another process may have finished it since
             self._take_up()
         except BaseException:
             self.file.close()
             raise
 
     def _lock(self) -> None:
-        """One writer at a time."""
+        """Refuse a second writer."""
         if not hold(self.file):
-            raise DataError(f"{self.partial}: another process is writing it; wait for that to end")
+            raise DataError(f"{self.partial}: another process is writing it; wait for it to end")
 
     def _take_up(self) -> None:
         try:
@@ -231,37 +231,37 @@ class Output:
         except FileNotFoundError:
             if self.partial.stat().st_size:
                 raise DataError(
-                    f"{self.partial}: is there, but not {self.note.name}, which says what it was made of; remove it"
+                    f"{self.partial}: cannot be resumed, as {self.note.name} is missing; remove it"
                 ) from None
             before, known = {}, (0, 0, "", {})
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise DataError(f"{self.note}: not readable ({error}); {self.anew()}") from error
         about = json.loads(json.dumps(self.about))
         changed = [
-            f"{self.partial}: was begun with {key} = {literal(before.get(key))}, not {literal(about[key])}"
+            f"{self.partial}: was started with {key} = {literal(before.get(key))}, not {literal(about[key])}"
             for key in about
             if known[0] and before.get(key) != about[key]
         ]
         if changed:
-            raise DataError("\n".join([*changed, f"give the same to go on; or {self.anew()}"]))
+            raise DataError("\n".join([*changed, f"repeat the same command to resume, or {self.anew()}"]))
         self.done, self.size, self.digest, self.known = known
         if self.partial.stat().st_size < self.size:
             raise DataError(f"{self.partial}: has lost some of its {self.done:,} lines; {self.anew()}")
-        self.file.truncate(self.size)  # what was being written when the job was killed is translated again
+        self.file.truncate(self.size)  # drops what was written after the last save
         self.save(self.done, self.digest, self.known)
 
     def anew(self) -> str:
-        """What to do to begin anew."""
-        return f"remove {self.partial} and {self.note.name} to begin anew"
+        """Return how to start again, for errors."""
+        return f"remove {self.partial} and {self.note.name} to start again"
 
     def write(self, line: str) -> None:
-        """Let a line be among those saved next."""
+        """Queue a line for the next `save`."""
         self.waiting.append(line.encode("utf-8") + b"\n")
 
     def save(self, lines: int, digest: str, known: Mapping[str, Any] | None = None) -> None:
-        """Write what waits; all of it is the translation of so many lines of the input with this checksum.
+        """Write the queued lines; the output then has the first `lines` lines of the input, whose checksum is `digest`.
 
-        What is `known` of them is there again when the job goes on.
+        A resumed job finds `known` again.
         """
         text = b"".join(self.waiting)
         self.waiting = []
@@ -275,19 +275,19 @@ class Output:
                 rest = rest[self.file.write(rest) :]
             os.fsync(self.file.fileno())
             self.size += len(text)
-            # The note is replaced in one step: a job may be killed here as well.
+            # The note is replaced in one step, as the job may be killed here too.
             new = Path(f"{self.note}.new")
             more = {"known": known} if known else {}
             write_json(new, {**self.about, "lines": lines, "bytes": self.size, "sha256": digest, **more})
             move(new, self.note)
         except OSError as error:
             raise DataError(
-                f"{self.partial}: cannot be written ({error.strerror}); what is there is kept: "
-                "make room, and the same command goes on"
+                f"{self.partial}: cannot be written ({error.strerror}); finished work is kept: "
+                "free disk space, and repeat the command to resume"
             ) from error
 
     def finish(self, content: bytes | None = None) -> None:
-        """Let the file have its name, or what was made of its lines; packed, where the name says that it is."""
+        """Give the file, or `content` made from its lines, the final name; compressed if the name says so."""
         if self.path is not None:
             refuse_existing(self.path)
             whole = self.partial
@@ -295,7 +295,7 @@ class Output:
                 whole = Path(f"{self.partial}.whole")
                 self._write_whole(whole, content)
             if sys.platform == "win32":
-                self.file.close()  # where nothing open is renamed
+                self.file.close()  # Windows cannot rename an open file
             move(whole, self.path)
             self.partial.unlink(missing_ok=True)
             self.note.unlink()
@@ -310,8 +310,8 @@ class Output:
         except OSError as error:
             whole.unlink(missing_ok=True)
             raise DataError(
-                f"{whole}: cannot be written ({error.strerror}); what is translated is kept: "
-                "make room, and the same command goes on"
+                f"{whole}: cannot be written ({error.strerror}); the translations are kept: "
+                "free disk space, and repeat the command to resume"
             ) from error
 
     def close(self) -> None:
@@ -321,7 +321,7 @@ class Output:
 
 
 def _standard_output() -> BinaryIO:
-    """Standard output for bytes; a notebook's takes text only."""
+    """Return standard output for bytes; a notebook's takes only text."""
     return getattr(sys.stdout, "buffer", None) or cast(BinaryIO, _TextOnly())
 
 
@@ -334,9 +334,9 @@ class _TextOnly:
 
 
 def refuse_existing(path: Path) -> None:
-    """Nothing is written over."""
+    """Refuse to overwrite a file."""
     if path.exists():
-        raise DataError(f"{path}: is there already; remove it, or name another file")
+        raise DataError(f"{path}: already exists; remove it, or name another file")
 
 
 def translate_lines(
@@ -351,9 +351,9 @@ def translate_lines(
     json_output: bool = False,
     alternatives: bool = False,
 ) -> int:
-    """Translate lines that were not translated before; returns how many.
+    """Translate the lines that an earlier run has not; return how many.
 
-    `common` is what holds for every line; its own text is not used. What comes before an error is translated and saved.
+    `common` applies to every line, and its own text is not used. Lines before an error are translated and saved.
     """
     digest = lines.skip(output)
     written = 0
@@ -381,9 +381,9 @@ def translate_lines(
 
 @contextmanager
 def track_progress(name: str, lines: Lines, output: Output) -> Iterator[Callable[[int, int, int, int], None]]:
-    """Progress on standard error, unless results go to the terminal too: one would write over the other.
+    """Show progress on standard error, unless results go to the terminal too: one would overwrite the other.
 
-    Gives a function to be told how many lines were done before, the size of the window, and what is done of it.
+    Yield a function to call with the lines done before a window, its lines, and how much of it is done of how much.
     """
     if output.path is None and sys.stdout.isatty():
         yield lambda *_: None
@@ -393,23 +393,23 @@ def track_progress(name: str, lines: Lines, output: Output) -> Iterator[Callable
 
 
 def _show(task: Task, lines: Lines, before: int, window: int, found: int, wanted: int) -> None:
-    """Show that lines before and so large a part of a window of lines are translated."""
+    """Show that the lines before a window are translated, and the share `found` / `wanted` of the window."""
     done = before + window * found / wanted
-    # What was read ahead is not done: the share of the lines read so far that are translated.
+    # Lines read ahead are not done: take the share of the lines read so far that are translated.
     share = done / max(1, lines.number - lines.skipped)
     task.update((lines.position - lines.begin) * share, int(done))
 
 
 def window_size(before: int) -> int:
-    """Most texts that are translated at a time after so many."""
+    """Return the most texts to translate together after `before` others."""
     return min(WINDOW_TEXTS, max(FIRST_TEXTS, before))
 
 
 def cut_windows(lines: Lines) -> Iterator[list[str]]:
-    """As many lines as are translated at a time, or as there are; those before an error come before it.
+    """Yield the lines to translate together, from a pipe those at hand; lines before an error come first.
 
-    The first windows are small, so that something is seen soon. Files give the same windows again when a job goes on,
-    so that not even rounding can make a difference.
+    The first windows are small, so that results appear soon. A resumed job cuts a file into the same windows, so that
+    not even rounding can make a difference.
     """
     window: list[str] = []
     characters, before = 0, lines.skipped

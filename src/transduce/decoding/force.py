@@ -1,4 +1,4 @@
-"""Forced decoding: the log-probability of translations that are given (teacher forcing)."""
+"""Forced decoding: the log-probability of given translations (teacher forcing)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,20 +10,20 @@ from torch import Tensor
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN
 
-LOGITS = 1 << 25  # logits that may be in memory at once
+LOGITS = 1 << 25  # most logits in memory at once
 
 Tokens = Int[np.ndarray, " tokens"]
 Pair = tuple[Tokens, Tokens]
-Encoded = dict[int, Tensor]  # the encoder's output by the source's id, as long as there is such a source
+Encoded = dict[int, Tensor]  # the encoder's output by the source array's id(); the array must stay alive
 
 
 @torch.inference_mode()
 def score_pairs(
     model: Transformer, pairs: Sequence[Pair], first: Sequence[int] = (), encoded: Encoded | None = None
 ) -> list[Float[np.ndarray, " target"]]:
-    """The log-probability of each target's tokens, given its source and the tokens before; both with their ends.
+    """Return the log-probability of each target's tokens, given its source and the tokens before; both with their ends.
 
-    Or only of those from some place in each target on. What is encoded is kept in a mapping, if there is one.
+    `first` is the place in each target from which scores are wanted; `encoded` keeps sources encoded between calls.
     """
     scores: list[np.ndarray] = [np.empty(0, np.float32)] * len(pairs)
     for numbers, targets, logits in _follow(model, pairs, first, encoded):
@@ -43,9 +43,9 @@ def find_likely(
     less: float,
     encoded: Encoded | None = None,
 ) -> list[list[list[int]]]:
-    """The most probable tokens in the place of each of a target's from some place on, given what is before.
+    """Return the most probable tokens at each place of each target from `first` on, given the tokens before.
 
-    None of them is by more than `less` nats less probable than the best.
+    They are at most `many`, none more than `less` nats below the best.
     """
     likely: list[list[list[int]]] = [[]] * len(pairs)
     for numbers, targets, logits in _follow(model, pairs, first, encoded):
@@ -60,9 +60,9 @@ def find_likely(
 def _follow(
     model: Transformer, pairs: Sequence[Pair], first: Sequence[int], encoded: Encoded | None
 ) -> Iterator[tuple[list[int], list[Tokens], Tensor]]:
-    """Some pairs at a time: their numbers, their targets from some places on, and the logits of each token of these.
+    """Yield pairs in batches: their numbers, their targets from `first` on, and the logits at each token of these.
 
-    A source that several targets have is encoded once.
+    A source that several targets of a batch share is encoded once; with `encoded`, once for all calls.
     """
     first = first or [0] * len(pairs)
     lengths = [len(target) - begin for (_, target), begin in zip(pairs, first)]
@@ -83,13 +83,13 @@ def _follow(
 
 
 def make_row(sentences: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Sentences in one row, and their offsets."""
+    """Return sentences as one row, and their offsets."""
     row = torch.from_numpy(np.concatenate(sentences).astype(np.int32)).to(device)
     return row, torch.from_numpy(np.cumsum([0, *map(len, sentences)], dtype=np.int32)).to(device)
 
 
 def cut_batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Cut numbered sentences, the longest first, into batches of at most so many tokens, or one sentence."""
+    """Yield batches of sentence numbers, the longest first, with at most this many tokens or one sentence each."""
     batch: list[int] = []
     used = 0
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):

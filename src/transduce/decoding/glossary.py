@@ -1,4 +1,4 @@
-"""Terms and their translations, from a file: where they stand in a text, and where a translation says them."""
+"""Glossaries: read terms and their translations, find terms in a source and their translations in an output."""
 
 import json
 import re
@@ -15,12 +15,12 @@ from transduce.errors import ConfigError, DataError
 from transduce.text.packed import open_bytes
 from transduce.text.words import is_one_word, is_unspaced
 
-BETWEEN = "|"  # between translations of which any will do
-KEY = 4  # characters by which terms are looked up
-LONG = 4  # letters of a word that is known within a longer one
+BETWEEN = "|"  # separates translations, any of which will do
+KEY = 4  # first characters, by which terms are looked up
+LONG = 4  # from this many letters on, a translation is also found inside a longer word
 
-Term = tuple[str, ...]  # translations of which one is to be said
-Span = tuple[int, int]  # characters: the first, and the one behind the last
+Term = tuple[str, ...]  # translations, one of which must be used
+Span = tuple[int, int]  # the first character, and the one after the last
 
 _ALIKE = str.maketrans({"’": "'", "‘": "'", "‐": "-", "‑": "-", "\u00a0": " ", "\u202f": " "})
 _JOINS, _OF_NUMBERS = frozenset("-_.@"), frozenset(",:")
@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"\S*(?:://|@|www\.|[\\<>])\S*")
 
 
 class Mention(NamedTuple):
-    """A term where it stands in a text: its characters, and whether it has several words."""
+    """A term found in a text: its characters, whether it has several words, and its translations."""
 
     span: Span
     several: bool
@@ -36,21 +36,21 @@ class Mention(NamedTuple):
 
 
 class Glossary:
-    """Terms as they stand in sources, each with the translations of which one is to be said."""
+    """Terms of the source language, each with its translations, one of which must be used."""
 
     def __init__(self, terms: Mapping[str, Term], normal: Callable[[str], str] = str):
-        """Terms, in the form that `normal` gives to a text.
+        """Take terms and bring them to the form that `normal` gives to texts.
 
-        A term in small letters is found in any case; one with a capital is found as it is written.
+        A term in lower case is found in any case; one with a capital only as it is written.
         """
         self.terms: dict[str, Term] = {}
         for name, translations in terms.items():
             term, own = normal(name), tuple(map(normal, translations))
             if not term or not all(own):
-                raise DataError(f"glossary: nothing is left of {name!r} or its translation as text; leave it out")
+                raise DataError(f"glossary: {name!r} or its translation has no text; leave it out")
             self.terms[term] = tuple(dict.fromkeys([*self.terms.get(term, ()), *own]))
         self._keys: dict[str, list[str]] = {}
-        # The longest first, and of equal ones those that are written so.
+        # The longest first, and of equally long ones those with capitals.
         for term in sorted(self.terms, key=lambda term: (-len(term), _small(term) == term)):
             self._keys.setdefault(_small(term)[:KEY], []).append(term)
 
@@ -58,7 +58,7 @@ class Glossary:
         return bool(self.terms)
 
     def find(self, text: str, *, any_case: bool = False) -> list[Mention]:
-        """The terms in a text, from left to right, the longest that begins at a place; none within addresses."""
+        """Find terms in a text, from left to right, the longest at each place; none inside addresses such as URLs."""
         plain, small, place = text.translate(_ALIKE), _small(text), 0
         ends = {found.start(): found.end() for found in _ADDRESS.finditer(text)}
         found: list[Mention] = []
@@ -72,7 +72,7 @@ class Glossary:
         return found
 
     def _find_at(self, text: str, small: str, place: int, any_case: bool) -> str:
-        """The longest term that begins at a place; an empty one where none does."""
+        """Return the longest term that begins at a place, or an empty string."""
         if not _may_begin(text, place):
             return ""
         for size in range(KEY, 0, -1):
@@ -86,7 +86,7 @@ class Glossary:
 
 
 def find_said(term: Term, text: str) -> list[Span]:
-    """Where a text says one of a term's translations, also inflected or in a compound: within a longer word."""
+    """Find a term's translations in a text, also inflected or in a compound, that is, inside a longer word."""
     plain = bare(text)
     spans = sorted((span for one in term for span in _spans(one, text, plain)), key=lambda span: (span[0], -span[1]))
     found: list[Span] = []
@@ -97,7 +97,7 @@ def find_said(term: Term, text: str) -> list[Span]:
 
 
 def find_whole(phrase: str, text: str) -> list[Span]:
-    """Where a phrase stands in a text as whole words."""
+    """Find a phrase in a text as whole words."""
     spans = (found.span() for found in re.finditer(re.escape(phrase), text))
     return [
         span for span in spans if not (is_one_word(text[: span[0]], phrase) or is_one_word(phrase, text[span[1] :]))
@@ -110,13 +110,13 @@ def _spans(phrase: str, text: str, plain: str) -> list[Span]:
 
 
 def bare(text: str) -> str:
-    """A text without accents, as long as before."""
+    """Return a text without accents, of the same length."""
     return "".join(map(_bare, text))
 
 
 @lru_cache(4096)
 def _pattern(phrase: str) -> tuple[re.Pattern[str], bool]:
-    """How a phrase may stand in a text, and whether that is a text without accents."""
+    """Return the pattern that finds a phrase, and whether to search in the text without accents."""
     long = sum(map(str.isalpha, phrase)) >= LONG
     own = bare(phrase) if long else phrase
     first, last = own[0], own[-1]
@@ -126,7 +126,7 @@ def _pattern(phrase: str) -> tuple[re.Pattern[str], bool]:
         begin = either if long else apart + either
     elif first.isupper() and long:
         begin = rf"(?:{apart}{first}|(?<=\w){either})"
-    else:  # names like iPhone are said as they are
+    else:  # names like iPhone keep their spelling
         begin = apart + re.escape(first)
     end = r"\w*" if long else r"(?!\w)"
     end = "" if not last.isalnum() or is_unspaced(last) else end if last.isalpha() else r"(?!\w)"
@@ -135,24 +135,24 @@ def _pattern(phrase: str) -> tuple[re.Pattern[str], bool]:
 
 @lru_cache(1 << 12)
 def _bare(letter: str) -> str:
-    """A letter without its accent."""
+    """Return a letter without its accents."""
     first, *marks = normalize("NFD", letter)
     return first if all(category(mark) == "Mn" for mark in marks) else letter
 
 
 def say(phrase: str, *, begins: bool) -> str:
-    """A translation as it is said, at the beginning of a sentence with a capital; but for names like iPhone."""
+    """Return a translation as it is output: with a capital where a sentence begins, except for names like iPhone."""
     return phrase[:1].upper() + phrase[1:] if begins and _may_rise(phrase) else phrase
 
 
 def _may_rise(phrase: str) -> bool:
-    """Whether its first word has a capital at the beginning of a sentence, as names like iPhone do not."""
+    """Whether a phrase takes a capital at the beginning of a sentence, as names like iPhone do not."""
     first = phrase.split(" ")[0]
     return first == first.lower()
 
 
 def read_glossaries(paths: Iterable[Path]) -> dict[str, Term]:
-    """The terms of several files; a term of more than one has the translations of all."""
+    """Read the terms of several files; a term in more than one has the translations of all."""
     terms: dict[str, Term] = {}
     for path in paths:
         for term, own in read_glossary(path).items():
@@ -161,9 +161,9 @@ def read_glossaries(paths: Iterable[Path]) -> dict[str, Term]:
 
 
 def read_glossary(path: Path) -> dict[str, Term]:
-    """The terms of a file: a line for each, with its translation behind a tab; several translations have | between.
+    """Read the terms of a file: one to a line, then a tab and its translation, or several separated by |.
 
-    What stands behind another tab is a note; lines that begin with # and a space are comments.
+    Anything after another tab is a note; lines that begin with # and a space are comments.
     """
     stream, raw = open_bytes(path)
     with closing(raw), closing(stream):
@@ -181,19 +181,19 @@ def read_glossary(path: Path) -> dict[str, Term]:
         term, *others = (_unquote(field.strip()) for field in line.split("\t"))
         several = [one.strip() for one in others[0].split(BETWEEN)] if others else []
         if not term or not several or not all(several):
-            wrong = "is no term with a translation" if others else "has no tab"
+            wrong = "is not a term with a translation" if others else "has no tab"
             raise DataError(
                 f"{path}:{number}: {wrong}: {line[:60]!r}; write the term, a tab and its translation, or several "
-                f"with {BETWEEN} between them; to keep a term as it is, write it twice"
+                f"separated by {BETWEEN}; to keep a term untranslated, write it twice"
             )
         terms[term] = tuple(dict.fromkeys([*terms.get(term, ()), *several]))
     if not terms:
-        raise DataError(f"{path}: holds no term; write one to a line, with a tab and its translation behind it")
+        raise DataError(f"{path}: has no terms; write one to a line, followed by a tab and its translation")
     return terms
 
 
 def check_terms(terms: Mapping[str, str | Sequence[str]]) -> dict[str, Term]:
-    """Terms from Python, each with its translation or several."""
+    """Check terms given in Python, each with one translation or several."""
     if not isinstance(terms, Mapping):
         raise ConfigError(f'glossary = {terms!r}, wanted a file or {{"term": "translation"}}')
     found: dict[str, Term] = {}
@@ -201,24 +201,24 @@ def check_terms(terms: Mapping[str, str | Sequence[str]]) -> dict[str, Term]:
         own = (given,) if isinstance(given, str) else given
         if not isinstance(own, Sequence) or not own or not all(isinstance(each, str) for each in (term, *own)):
             raise ConfigError(
-                f"glossary = {{{term!r}: {given!r}}}, wanted a term with its translation, or with a list of several"
+                f"glossary = {{{term!r}: {given!r}}}, wanted a term with its translation or a list of translations"
             )
         if any(BETWEEN in each for each in own):
-            raise ConfigError(f"glossary: {term!r} has {BETWEEN} in a translation; give several as a list")
+            raise ConfigError(f"glossary: {term!r} has {BETWEEN} in a translation; give several translations as a list")
         if wrong := next((one for one in (term, *own) if any("\ud800" <= letter <= "\udfff" for letter in one)), None):
-            raise DataError(f"glossary: {wrong!r} has half of a surrogate pair: no text; remove it")
+            raise DataError(f"glossary: {wrong!r} has half of a surrogate pair, which is not text; remove it")
         found[term] = tuple(dict.fromkeys(own))
     return found
 
 
 def describe_terms(terms: Mapping[str, Term]) -> str:
-    """How many terms there are, and which, in a few characters."""
+    """Return the number of terms and a short checksum of them."""
     digest = sha256(json.dumps(sorted(terms.items())).encode()).hexdigest()
     return f"{len(terms):,} terms ({digest[:8]})" if terms else "none"
 
 
 def _unquote(field: str) -> str:
-    """A field as a spreadsheet writes it, without its quotation marks."""
+    """Remove the quotation marks that a spreadsheet puts around a field."""
     return field[1:-1].replace('""', '"').strip() if len(field) > 2 and field[0] == field[-1] == '"' else field
 
 
@@ -233,12 +233,12 @@ def _may_end(text: str, place: int) -> bool:
 
 
 def _is_joined(left: str, sign: str, right: str) -> bool:
-    """Whether a sign makes one word, number or address of what stands on both sides."""
+    """Whether a sign joins its two sides into one word, number or address."""
     of_numbers = sign in _OF_NUMBERS and left.isdigit() and right.isdigit()
     return left.isalnum() and right.isalnum() and (sign in _JOINS or of_numbers)
 
 
 def _small(text: str) -> str:
-    """In small letters, and as long as before; signs that look alike are one."""
+    """Return a text in lower case, of the same length, with signs that look alike made equal."""
     low = (lower if len(lower := letter.lower()) == 1 else letter for letter in text)
     return "".join(low).translate(_ALIKE)

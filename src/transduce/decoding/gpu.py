@@ -1,8 +1,8 @@
-"""Decoding on NVIDIA GPUs: caches of fixed shapes, each step one captured graph, several steps without looking back.
+"""Decoding on NVIDIA GPUs: caches of fixed shapes, each step one captured graph, several steps between checks.
 
 A step on a GPU is a hundred small kernels; launched one by one from Python they would take ten times as long as they
-run. The graph holds the model's step, the best tokens and the choice of the beams, so nothing returns to Python until
-somebody asks which sentences are done. Shapes are rounded up and what was captured for them is kept for the next time.
+run. The graph holds the model's step, the best tokens and the choice of hypotheses, so nothing returns to Python until
+the search asks which sentences are done. Shapes are rounded up, and their captured graphs are kept for reuse.
 """
 
 import math
@@ -32,10 +32,10 @@ from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END
 from transduce.text.tiles import lay_tiles, most_tiles
 
-ROOM = 64  # sources and targets have room for a multiple of so many tokens
-RECORDED = 1 << 16  # tokens of the longest row whose encoding is recorded: the memory it takes is kept
-LOGITS = 1 << 25  # of a step; few symbols, as a parser has, let more lines go on together
-SHARE = 0.2  # of the free memory may be keys and values in use, and as much again what is kept for the next time
+ROOM = 64  # room for sources and targets is a multiple of this many tokens
+RECORDED = 1 << 16  # tokens of the longest row whose encoding is captured; a graph keeps its memory
+LOGITS = 1 << 25  # logits of a step; a small vocabulary, such as a parser's, lets more lines run together
+SHARE = 0.2  # share of the free memory for keys and values in use, and as much again for those kept for reuse
 
 Key = tuple[int, int, int, int]
 Pair = tuple[Tensor, Tensor]
@@ -43,7 +43,7 @@ Made = TypeVar("Made")
 
 
 class GraphEngine:
-    """A model on a GPU, or several as an ensemble, with what was captured of their steps."""
+    """A model on a GPU, or several as an ensemble, with the captured graphs of their steps."""
 
     def __init__(self, *models: Transformer):
         assert all(self.supports(model.config) for model in models)
@@ -53,16 +53,16 @@ class GraphEngine:
         each = sum(map(_bytes_of_a_token, models))
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 1 << 30
         self.tokens = max(1 << 12, min(1 << 21, int(SHARE * free / each)))
-        self._idle: list[GraphLines] = []  # what was used last comes last
+        self._idle: list[GraphLines] = []  # the most recently used last
         self._lock = threading.Lock()
 
     @staticmethod
     def supports(config: ModelConfig) -> bool:
-        """Whether models of this kind can be decoded here."""
+        """Whether this engine can decode such a model."""
         return config.attention != "additive" and max(config.head_widths()) <= decode.WIDEST
 
     def open(self, slots: int, beam: int, source: int, target: int) -> "GraphLines":
-        """Room that was used before, or new room; a little more than was asked for."""
+        """Return room of a rounded-up shape: kept from an earlier use, or new."""
         slots = 1 << (slots - 1).bit_length()
         source, target = (-(-tokens // ROOM) * ROOM for tokens in (source, target))
         if self.config.positions == "learned":
@@ -75,7 +75,7 @@ class GraphEngine:
         return self.find_memory(lambda: GraphLines(self, key))
 
     def find_memory(self, work: Callable[[], Made]) -> Made:
-        """Do what takes memory; if there is not enough, once more without the room that is kept for the next time."""
+        """Run `work`; if memory runs out, drop all room kept for reuse and run it once more."""
         try:
             return work()
         except torch.OutOfMemoryError:
@@ -86,7 +86,7 @@ class GraphEngine:
         return work()
 
     def put_back(self, lines: "GraphLines") -> None:
-        """Keep room for the next time, for what was captured took long; what was not used for longest is forgotten."""
+        """Keep room for reuse, as capturing takes long; drop the least recently used when there is too much."""
         with self._lock:
             self._idle.append(lines)
             while len(self._idle) > 1 and sum(each.tokens_kept for each in self._idle) > self.tokens:
@@ -94,7 +94,7 @@ class GraphEngine:
 
 
 class _Encoder(NamedTuple):
-    """The encoder for rows of so many tokens: what it reads, where the memory goes, and what does it."""
+    """The encoder for rows of one size: its inputs, where each token's output goes, and the function that runs it."""
 
     row: Int[Tensor, " room"]
     offsets: Int[Tensor, " slots+1"]
@@ -104,7 +104,7 @@ class _Encoder(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What was captured of whole steps: for which search, on which hypotheses and trees, and what takes one."""
+    """A captured step of the search: its settings, the hypotheses and trees it changes, and what runs it."""
 
     config: SearchConfig
     brackets: Brackets | None
@@ -114,11 +114,11 @@ class _Run(NamedTuple):
 
 
 class GraphLines(Logits):
-    """Caches of fixed shapes: keys and values are written once and found again through each line's ancestry."""
+    """Caches of fixed shapes: keys and values are written once and found through each line's ancestry."""
 
     def __init__(self, engine: GraphEngine, key: Key):
         self.key, self.config, self.device = key, engine.config, engine.device
-        self._engine = weakref.ref(engine)  # which keeps this room: so that both are gone when nobody uses it any more
+        self._engine = weakref.ref(engine)  # weak, as the engine keeps this room: both are freed once unused
         self.slots, self.beam, self.source, self.target = key
         self.tokens_kept = self.slots * (self.source + self.beam * self.target)
         self.models = [_Model(model, key) for model in engine.models]
@@ -139,14 +139,14 @@ class GraphLines(Logits):
 
     @torch.inference_mode()
     def admit(self, slots: Sequence[int], sources: Sequence[np.ndarray]) -> None:
-        """Encode sentences into slots; their lines begin anew."""
+        """Encode sentences into slots, whose lines start afresh."""
         lengths = np.array([len(source) for source in sources])
         tokens = int(lengths.sum())
         room = 1 << max(6, (tokens - 1).bit_length())
         if room not in self._encoders:
             self._encoders[room] = self._capture_encoder(room)
         encoder = self._encoders[room]
-        # Where each token goes: the slots' places lie one behind the other, and what is left over goes behind them.
+        # Where each token goes: slots lie one behind the other, and filler goes to the extra slot behind them.
         places = self.slots * self.source + np.arange(room) % self.source
         first = np.repeat(np.asarray(slots) * self.source - (np.cumsum(lengths) - lengths), lengths)
         places[:tokens] = first + np.arange(tokens)
@@ -166,7 +166,7 @@ class GraphLines(Logits):
         encoder.encode()
 
     def _capture_encoder(self, room: int) -> _Encoder:
-        models, device = self.models, self.device  # not this object itself: it would hold its memory for ever
+        models, device = self.models, self.device  # `encode` must not refer to self: the cycle would keep its memory
         row = torch.zeros(room, dtype=torch.int32, device=device)
         offsets = torch.zeros(self.slots + 1, dtype=torch.int32, device=device)
         offsets[1:] = min(room, self.source)
@@ -182,10 +182,10 @@ class GraphLines(Logits):
 
     @torch.inference_mode()
     def advance(self, slots: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> Float[Tensor, "lines vocabulary"]:
-        """Take in a token for each line and return the logits of the next, in memory that the next call uses again."""
+        """Continue each line with a token; return the logits of the next, in memory that the next call overwrites."""
         if self._advance is None:
             self._advance = self._capture(self._step)
-        # Slots that are not asked for stay where they are: each of their lines is its own parent.
+        # Slots not asked for stay as they are: each of their lines is its own parent.
         all_tokens, all_parents = (
             np.zeros((self.slots, self.beam), np.int64),
             np.tile(np.arange(self.beam), (self.slots, 1)),
@@ -205,13 +205,13 @@ class GraphLines(Logits):
         k: int,
         normaliser: Float[Tensor, " rows"] | None = None,
     ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-        """The k largest log-probabilities of each row and their tokens."""
-        with torch.cuda.device_of(logits):  # on which our own kernels are launched
+        """Return the k largest log-probabilities of each row and their tokens."""
+        with torch.cuda.device_of(logits):  # our kernels are launched on the current device
             return choice.best(logits, k, normaliser)
 
     @torch.inference_mode()
     def beams_for(self, config: SearchConfig, brackets: Brackets | None = None) -> tuple[Beams, OpenTrees | None]:
-        """Hypotheses in memory that the captured graph knows."""
+        """Return hypotheses and trees in the memory that the captured graph works on."""
         if self._runs is None or (self._runs.config, self._runs.brackets) != (config, brackets):
             self._runs = self._prepare(config, brackets)
         self._runs.beams.reset()
@@ -251,25 +251,25 @@ class GraphLines(Logits):
         return _Run(config, brackets, beams, trees, self._capture(step))
 
     def run(self, steps: int) -> None:
-        """Let the hypotheses go on by so many steps."""
+        """Extend the hypotheses by this many steps."""
         assert self._runs
         for _ in range(steps):
             self._runs.step()
 
     def close(self) -> None:
-        """Give the room back to the engine."""
+        """Give the room back to the engine, for reuse."""
         if engine := self._engine():
             engine.put_back(self)
 
     def _capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Record what is launched, to launch it again at once."""
-        if self.device.type != "cuda":  # where Triton interprets its kernels there is nothing to record
+        """Capture what `work` launches; return a function that launches all of it again at once."""
+        if self.device.type != "cuda":  # Triton's interpreter launches nothing that could be captured
             return work
         engine = self._engine()
-        with beside(self.device):  # kernels are compiled, libraries loaded
+        with beside(self.device):  # a warm-up, which compiles kernels and loads libraries
             engine.find_memory(work) if engine else work()
         graph = torch.cuda.CUDAGraph()
-        # What one of them leaves in their common memory no other reads, so they may be launched in any order.
+        # No graph reads what another leaves in their shared memory, so they may be launched in any order.
         with recording(graph, self.device, self._pool):
             result = work()
 
@@ -290,7 +290,7 @@ class GraphLines(Logits):
         parents: Int[Tensor, "slots beam"],
         at: Int[Tensor, " slots"],
     ) -> Float[Tensor, "rows vocabulary"]:
-        """The logits of the next tokens; of several models the logarithms of the mean of their probabilities."""
+        """Return the logits of the next tokens; for several models the logs of their mean probabilities."""
         decode.inherit(self.ancestry, parents, at)
         found = [model.forward(tokens, self.ancestry, self.lengths, at) for model in self.models]
         if len(found) == 1:
@@ -299,14 +299,14 @@ class GraphLines(Logits):
 
 
 class _Model:
-    """What one model keeps of the sentences and lines, and its part of a step."""
+    """One model's caches for sentences and lines, and its part of a step."""
 
     def __init__(self, model: Transformer, key: Key):
         self.model, self.config = model, model.config
         self.slots, self.beam, self.source, self.target = key
         config, weight = model.config, model.embedding.weight
         d_k, d_v = config.head_widths()
-        # One slot more, for what lies behind the last sentence of a row that was rounded up.
+        # One slot more, for the filler after the last sentence of a row.
         memory = (self.slots + 1, self.source, config.heads)
         own = (self.slots, self.target, self.beam, config.heads)
 
@@ -331,7 +331,7 @@ class _Model:
         tiles: Int[Tensor, "2 tiles 5"],
         places: Int[Tensor, " room"],
     ) -> None:
-        """Keep what the decoder looks at of sentences, each token at its place."""
+        """Encode sentences and cache the keys and values of each token at its place."""
         memory = self.model.encode(row, offsets, longest=self.source, tiles=tiles)
         for layer, kept in zip(self.model.decoder, self.memory):
             assert isinstance(layer, DecoderLayer)
@@ -345,13 +345,13 @@ class _Model:
         lengths: Int[Tensor, " slots"],
         at: Int[Tensor, " slots"],
     ) -> Float[Tensor, "rows vocabulary"]:
-        """Take in a token for each line and return the logits of the next."""
+        """Continue each line with a token and return the logits of the next."""
         model, config = self.model, self.config
         x = decode.embed(tokens, model.embedding.weight, self.places, at, config.d_model**0.5)
         turn = None if self.turns is None else self.turns[:, at[:, None].expand(-1, self.beam).reshape(-1)]
         parts = self._parts(turn, ancestry, lengths, at)
         norms = [part.norm for layer in model.decoder for part in _residuals(layer)]
-        if isinstance(model.decoder_norm, nn.LayerNorm):  # norms before the sub-layers
+        if isinstance(model.decoder_norm, nn.LayerNorm):  # norms come before the sub-layers
             norms.append(model.decoder_norm)
             hidden = functional.layer_norm(x, x.shape[1:], norms[0].weight, norms[0].bias, norms[0].eps)
             for part, norm in zip(parts, norms[1:]):
@@ -368,7 +368,7 @@ class _Model:
     def _parts(
         self, turn: Tensor | None, ancestry: Tensor, lengths: Tensor, at: Tensor
     ) -> list[Callable[[Tensor], Tensor]]:
-        """The sub-layers of all layers, one after the other."""
+        """Return the sub-layers of all layers, in order."""
         found: list[Callable[[Tensor], Tensor]] = []
         for layer, own, memory in zip(self.model.decoder, self.own, self.memory):
             assert isinstance(layer, DecoderLayer)
@@ -395,7 +395,7 @@ class _Model:
                     return network(x)
                 inner = torch.ops.aten._addmm_activation(
                     network.inner.bias, x, network.inner.weight.t()
-                )  # ReLU in one kernel
+                )  # with ReLU, in one kernel
                 return network.outer(inner)
 
             found += [attend_own, attend_source, feed_forward]
@@ -403,7 +403,7 @@ class _Model:
 
 
 def _bytes_of_a_token(model: Transformer) -> int:
-    """Of its keys and values in all layers."""
+    """Return the bytes of a token's keys and values in all layers."""
     return (
         len(model.decoder)
         * model.config.heads

@@ -50,20 +50,21 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Settings):
-    """How texts are cut into sentences, and what is wanted beside their translations."""
+    """How texts are split into sentences, and what to do besides the search."""
 
     split: Split = "long"
-    """split lines into sentences: where they are long, always or never"""
+    """when to split a line into sentences: if it is long, always or never"""
     split_over: int = 100
-    """a line with more tokens is long"""
+    """a line with more tokens than this is long"""
     longest: int = 256
-    """a sentence with more tokens is cut into parts, or refused where nothing may be split"""
+    """most tokens in a sentence; a longer one is cut into parts, or refused where nothing may be split"""
     capitals: bool = True
-    """a sentence in capitals that a model could only spell: translate it in small letters and write that in capitals"""
+    """translate a sentence IN CAPITALS as lower case, if the model would have to spell it, and put the result in
+    capitals"""
     copy_unknown: bool = True
-    """what a model has no subword for, as models of others have none for emoji: copy it from the source"""
+    """copy from the source what the model has no subwords for, such as emoji in imported models"""
     alignments: bool = False
-    """also tell which word of the source each word comes from; needs --json"""
+    """also report which source word each word comes from; needs --json"""
 
     def problems(self) -> Iterator[str]:
         yield from self.at_least(1, "split_over", "longest")
@@ -71,12 +72,13 @@ class Options(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class ParseOptions(Settings):
-    """How sentences become words, and whether what is found must be a tree."""
+    """How sentences are split into words, and whether the output must be a tree."""
 
     tokenised: bool = False
-    """the text is in words already, with a space between them; else it is parted as the Penn Treebank is"""
+    """the input is already split into words by spaces; otherwise it is split as in the Penn Treebank"""
     constrained: bool = True
-    """search among whole trees only; without it, what is no tree becomes one without constituents, and is counted"""
+    """search among well-formed trees only; without it, malformed output becomes a tree without constituents and is
+    counted"""
 
 
 def lay_over(options: Own, search: SearchConfig, settings: Mapping[str, Any], origin: str) -> tuple[Own, SearchConfig]:
@@ -92,7 +94,5 @@ def lay_over(options: Own, search: SearchConfig, settings: Mapping[str, Any], or
     unused = [key for key in OF_SAMPLES if key in settings and getattr(config, key) != getattr(search, key)]
     if unused and not config.sample:
         given = " and ".join(f"search.{key} = {literal(getattr(config, key))}" for key in unused)
-        raise ConfigError(
-            f"{origin}: {given}, which only samples have; use search.sample = true (--sample), or leave it out"
-        )
+        raise ConfigError(f"{origin}: only samples take {given}; use search.sample = true (--sample), or leave it out")
     return options, config

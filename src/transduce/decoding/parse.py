@@ -1,4 +1,4 @@
-"""The verb `parse`: lines of text in, trees out, one to a line, drawn or as JSON; pictures beside them."""
+"""The verb `parse`: lines of text in, trees out, one to a line, drawn or as JSON; if wanted, also as a picture."""
 
 import json
 import shutil
@@ -45,26 +45,26 @@ class ParseJob:
     threads: int | None
     engine: Name
     settings: dict[str, Any]
-    """differences to the model's settings of search and to `ParseOptions`"""
+    """changes to the model's search settings and to `ParseOptions`"""
 
 
 def run_parse(job: ParseJob) -> tuple[int, int]:
-    """Parse every line; empty lines stay empty. Returns how many sentences there were, and for how many no tree was."""
-    # What can be wrong is looked at before the model is loaded, which takes longer.
+    """Parse every line; empty lines stay empty. Return how many sentences there were, and how many got no tree."""
+    # Mistakes are looked for before the model is loaded, which takes longer.
     options, config = lay_over(
         ParseOptions(), read_config(find_model(job.models[0])).search, job.settings, "command line"
     )
     if config.n_best > 1 and not job.json:
-        raise UsageError(f"--n-best {config.n_best} needs --json: plain output has a tree for each line of the input")
+        raise UsageError(f"--n-best {config.n_best} needs --json: plain output has one tree for each line of the input")
     if job.trees and job.input:
-        raise UsageError("--input and --trees both say what is parsed; use one of them")
+        raise UsageError("--input and --trees both say what to parse; use one of them")
     if job.trees:
         options = replace(options, tokenised=True)
     if job.draw and job.json:
         raise UsageError("--draw and --json are two kinds of output; use one of them")
     for flag, path in (("--trees", job.trees), ("--svg", job.svg)):
         if path == STANDARD:
-            raise UsageError(f"{flag} - is no file; name one")
+            raise UsageError(f"{flag} - is not a file; name one")
     for path in filter(None, (job.out, job.svg)):
         refuse_existing(path)
     with ExitStack() as stack:
@@ -80,7 +80,7 @@ def run_parse(job: ParseJob) -> tuple[int, int]:
         print(f"{job.out}: {found.lines:,} lines", file=sys.stderr)
     if not options.constrained:
         share = found.malformed / max(1, found.sentences)
-        print(f"no trees: {found.malformed:,} of {found.sentences:,} sentences ({share:.2%})", file=sys.stderr)
+        print(f"no tree found: {found.malformed:,} of {found.sentences:,} sentences ({share:.2%})", file=sys.stderr)
     if job.svg:
         replace_file(job.svg, make_svg(map(parse_tree, found.trees)).encode())
         if found.sentences > PICTURES:
@@ -90,7 +90,7 @@ def run_parse(job: ParseJob) -> tuple[int, int]:
 
 @contextmanager
 def _words_of(trees: Path) -> Iterator[Lines]:
-    """The sentences of a treebank, as lines of a file that is gone afterwards."""
+    """Yield the sentences of a treebank, as the lines of a temporary file."""
     with closing(read_blocks(0, Input(files=(trees,), format="trees"))) as blocks:
         cut = [(block.line(row), text) for block in blocks for row, text in enumerate(block.raw[0].split(b"\n")[:-1])]
     with TemporaryDirectory() as folder:
@@ -104,16 +104,16 @@ def _words_of(trees: Path) -> Iterator[Lines]:
 
 @dataclass
 class _Found:
-    """What was found in all lines, those that are there from before too."""
+    """The results for all lines, those of an earlier run included."""
 
     lines: int
     trees: list[str] = field(default_factory=list)
-    """the first of them, for a picture"""
+    """the first ones, for a picture"""
     sentences: int = 0
     malformed: int = 0
 
     def known(self) -> dict[str, Any]:
-        """What is kept of it when the job is killed."""
+        """Return what a resumed job needs to know."""
         return {"trees": self.trees, "sentences": self.sentences, "malformed": self.malformed}
 
 
@@ -153,7 +153,7 @@ def _parse_lines(
 
 
 def _describe(job: ParseJob, parser: Parser, options: ParseOptions, config: SearchConfig) -> dict[str, Any]:
-    """What trees depend on: what a job goes on with must be the same."""
+    """Return what trees depend on: a job is resumed only if all of it is the same."""
     digests = [read_manifest(one.folder)["files"][WEIGHTS]["sha256"][:16] for one in parser.loaded]
     own = {"precision": job.precision, "json": job.json, "draw": job.draw}
     return {"model": digests, **own, **strict.to_dict(options), **strict.to_dict(config)}

@@ -24,7 +24,7 @@ from transduce.text.subwords import Subwords
 from transduce.text.trees import ROOT, Tree, TreeError, escape_word, from_sequence, tag_of, to_sentence
 from transduce.text.words import split_words
 
-WINDOW = 1024  # sentences that are searched for together, in order of length
+WINDOW = 1024  # sentences that are searched together, sorted by length
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Candidate:
 
     tree: Tree
     score: float
-    """by which trees are ranked: log-probability, of words the share that counts, over the length penalty"""
+    """log-probability, with words weighted by `word_share`, over the length penalty; trees are ranked by it"""
     log_probability: float
     """log P(tree | sentence), in nats"""
     whole: bool
-    """false where what was found was no tree, which only a search that is not constrained finds"""
+    """false if the output was not a whole tree, which happens only in an unconstrained search"""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Parse:
 
     @property
     def whole(self) -> bool:
-        """Whether what was found is a tree."""
+        """Whether the best output was a whole tree."""
         return self.candidates[0].whole
 
     def __str__(self) -> str:
         return str(self.tree)
 
-    def _repr_svg_(self) -> str:  # what a notebook shows
+    def _repr_svg_(self) -> str:  # shown by a notebook
         return make_svg([self.tree])
 
 
@@ -82,7 +82,7 @@ class Parser:
         first = self.loaded[0]
         self.search, self.subwords = first.config.search, first.subwords
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
-        self._brackets = Brackets.find(self._pieces)  # a model that translates is refused here
+        self._brackets = Brackets.find(self._pieces)  # refuses models that translate
 
     @classmethod
     def load(
@@ -110,7 +110,7 @@ class Parser:
     def parse(
         self, texts: str | list[str] | tuple[str, ...], options: ParseOptions | None = None, **settings: Any
     ) -> Parse | list[Parse]:
-        """Parse a sentence, or each of several; settings are those of the search and of `ParseOptions`: beam=8."""
+        """Parse a sentence, or each of several; settings are those of the search and `ParseOptions`, such as beam=8."""
         if isinstance(texts, str):
             return next(self.stream([texts], options, name=lambda _: "the text", **settings))
         return list(self.stream(texts, options, **settings))
@@ -124,14 +124,15 @@ class Parser:
         done: Callable[[int, int], None] = lambda found, wanted: None,
         **settings: Any,
     ) -> Iterator[Parse]:
-        """Parse any number of sentences in their order, some of them at a time.
+        """Parse any number of sentences in order, a window at a time.
 
-        `name` says in errors which text is meant, counted from 1; `done` is told how many of those at hand are found.
+        `name` names a text in errors by its number, counted from 1; `done` is called with how many sentences of the
+        window are parsed, and how many there are.
         """
         options, config = self.resolve(options, settings)
         waiting, number = iter(texts), 0
         while window := list(islice(waiting, WINDOW)):
-            tasks: dict[tuple[str, ...], Task] = {}  # sentences that come more than once are searched for once
+            tasks: dict[tuple[str, ...], Task] = {}  # repeated sentences are searched once
             sentences: list[tuple[str, ...]] = []
             for text in window:
                 number += 1
@@ -144,23 +145,23 @@ class Parser:
             yield from (found[words] for words in sentences)
 
     def resolve(self, options: ParseOptions | None, settings: Mapping[str, Any]) -> tuple[ParseOptions, SearchConfig]:
-        """Lay settings over the options and over the model's own settings of search."""
+        """Lay settings over the options and over the model's own search settings."""
         return lay_over(options or ParseOptions(), self.search, settings, "settings")
 
     def split(self, text: str, options: ParseOptions, name: str) -> tuple[str, ...]:
-        """A text's words, as trees hold them."""
+        """Return a text's words, as trees hold them."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise DataError(
-                f"{name}: character {error.start + 1} is half of a surrogate pair, which is no text; remove it"
+                f"{name}: character {error.start + 1} is half of a surrogate pair, which is not text; remove it"
             ) from None
         if options.tokenised:
             words = text.split()
         else:
             words = split_words(text.translate(self._straight), treebank_quotes=self._knows_quotes)
         if not words:
-            raise DataError(f"{name}: has no words, and a tree needs one")
+            raise DataError(f"{name}: has no words, and a tree needs at least one")
         return tuple(map(escape_word, words))
 
     def _parse(
@@ -180,7 +181,7 @@ class Parser:
         return found
 
     def _task(self, words: Sequence[str], options: ParseOptions) -> Task:
-        # A word that is nothing but what nobody sees has no token; each has one or more otherwise.
+        # A word has at least one token, unless it is nothing but invisible characters.
         tokens = self.subwords["source"].encode(normalise(to_sentence(words), self._clean)[0])
         said = self._brackets.find_words(normalise(word, self._clean)[0] for word in words)
         return Task(
@@ -205,7 +206,7 @@ class Parser:
 
     @cached_property
     def _straight(self) -> dict[int, str]:
-        """Straight quotation marks for curly ones that the treebank has none of."""
+        """The straight quotation marks that replace curly ones unknown to the treebank."""
         subwords = self.subwords["source"]
         curly = dict.fromkeys("“”„", '"') | dict.fromkeys("‘’", "'")
         known = {mark for mark in curly if any(mark in piece for piece in subwords.pieces(subwords.encode(mark)))}
@@ -213,5 +214,5 @@ class Parser:
 
     @cached_property
     def _knows_quotes(self) -> bool:
-        """Whether the treebank writes `` for a quotation mark: its subwords then have one for it."""
+        """Whether the treebank writes `` for a quotation mark: then that is one subword."""
         return len(self.subwords["source"].encode("``")) == 1

@@ -1,7 +1,7 @@
-"""Phrases that a translation must contain: beam search with room for every amount of them said so far.
+"""Required phrases: beam search with room for hypotheses that contain more or less of them.
 
-After Post and Vilar (2018): the beam is shared among hypotheses that have said 0, 1, 2 … tokens of the phrases, so that
-those which say them are not driven out by those which have not yet paid for it.
+After Post and Vilar (2018): the beam is shared among hypotheses with 0, 1, 2 … tokens of the phrases, so that those
+with more of them are not driven out by those that have yet to pay for them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,34 +20,34 @@ Candidate = tuple[float, int, int]  # score, line, token
 
 @dataclass(frozen=True)
 class Step:
-    """What becomes of one sentence's lines: those that end, and those that go on."""
+    """The candidates chosen for one sentence: those that end, and those that continue."""
 
     ended: list[Candidate]
     going: list[Candidate]
 
 
 class Phrases:
-    """The phrases one sentence's translation must contain, as tokens that begin with the space before their first word.
+    """The phrases that a translation must contain, as tokens that begin with the space before the first word.
 
-    A phrase is said where it stands as whole words: what goes on with its last one takes it back.
+    A phrase counts only as whole words: a token that continues its last word breaks it again.
     """
 
     def __init__(self, phrases: Sequence[Sequence[int]], spellings: Spellings):
-        # As strings, a character for each token: Python searches them fast.
+        # As strings, one character per token: Python searches them fast.
         self.phrases = list(dict.fromkeys(_text(phrase) for phrase in phrases))
         self.total = sum(map(len, self.phrases))
         self.spellings = spellings
         self.ends = {phrase: self._spell(phrase).decode(errors="replace")[-1:] for phrase in self.phrases}
 
     def missing(self, text: str) -> list[str]:
-        """The phrases that a line has not said, if it ended here."""
+        """Return the phrases that a line would lack if it ended here."""
         return [phrase for phrase in self.phrases if not self._stands(phrase, text)]
 
     def said(self, text: str) -> int:
-        """How many of the phrases' tokens a line has said, counting what it may be about to complete.
+        """Return how many of the phrases' tokens a line has, counting those of a phrase it has begun.
 
-        The others are as many as it needs at most: if it says all that are missing, or first goes on with one it has
-        begun, which may take back one that stands at its end.
+        It is the total less the tokens still needed. Those are all missing phrases or, if that is less, the rest of one
+        begun and what is missing then: continuing it may break a phrase at the line's end.
         """
         missing = self.missing(text)
         needed = sum(map(len, missing))
@@ -58,13 +58,13 @@ class Phrases:
         return self.total - needed
 
     def wanted(self, text: str) -> set[int]:
-        """The tokens that begin a missing phrase, or go on with one."""
+        """Return the tokens that begin a missing phrase, or continue one."""
         return {ord(phrase[place]) for phrase in self.missing(text) for place in (0, _begun(phrase, text))}
 
     def apart(
         self, text: str, log_probabilities: Float[np.ndarray, " vocabulary"], many: int
     ) -> Int[np.ndarray, " found"]:
-        """The best tokens that leave whole what is said only at the end of a line; none where nothing is."""
+        """Return the best tokens that do not break a phrase found only at the line's end; none without one."""
         kept = np.ones(len(log_probabilities), bool)
         for phrase in self.phrases:
             if (behind := list(self._behind(phrase, text))) and not any(map(first_of, behind)) and self.ends[phrase]:
@@ -76,7 +76,7 @@ class Phrases:
         return phrase in text and any(True for _ in self._behind(phrase, text))
 
     def _behind(self, phrase: str, text: str) -> Iterator[bytes]:
-        """The next character's bytes, and perhaps more, behind a phrase wherever it stands as whole words."""
+        """Yield at least the next character's bytes after each place where a phrase stands as whole words."""
         place = text.find(phrase)
         while place >= 0:
             begin = place + len(phrase)
@@ -97,9 +97,9 @@ class Phrases:
         *,
         last: bool = False,
     ) -> Step:
-        """Choose what each of a sentence's lines says next, among its candidates and what the phrases want.
+        """Choose how a sentence's lines continue, among their best tokens and those that the phrases need.
 
-        The most that is said always goes on being said, so that in the end, after `last`, nothing is missing.
+        A candidate with the most of the phrases always continues, so that nothing is missing after the `last` step.
         """
         beam, total = len(lines), self.total
         banks: list[list[Candidate]] = [[] for _ in range(total + 1)]
@@ -120,13 +120,13 @@ class Phrases:
                     ends.append((score, line, token))
         if last and (ends or banks[total]):
             banks = banks[total:]
-        # As without phrases, an end counts only among the best.
+        # As without phrases, an end counts only if it is among the best.
         ended = [candidate for candidate in _in_turns([*banks[:-1], banks[-1] + ends])[:beam] if candidate in ends]
         return Step(ended, _in_turns(banks)[:beam])
 
 
 def _in_turns(banks: list[list[Candidate]]) -> list[Candidate]:
-    """The best of each, then the second best and so on; of those that have said the most first."""
+    """Return the best of each bank, then the second best and so on; those with the most of the phrases first."""
     ranked = [sorted(bank, key=lambda candidate: (-candidate[0], *candidate[1:])) for bank in reversed(banks)]
     return [candidate for turn in zip_longest(*ranked) for candidate in turn if candidate is not None]
 
@@ -136,5 +136,5 @@ def _text(tokens: Sequence[int]) -> str:
 
 
 def _begun(phrase: str, text: str) -> int:
-    """How much of a phrase stands at the end of a text."""
+    """Return how many of a phrase's first tokens stand at the end of a text."""
     return next((many for many in range(len(phrase) - 1, 0, -1) if text.endswith(phrase[:many])), 0)

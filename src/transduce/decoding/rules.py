@@ -1,7 +1,7 @@
-"""What a translation may not say next: lengths, prefixes, repetitions, forbidden phrases, characters in bytes.
+"""Rules for what may not come next: lengths, prefixes, repetitions, forbidden phrases, characters in bytes.
 
-A rule changes logits in place between the model and the choice. Probabilities are those of the model all the same:
-they are normalised before, so that a score is log P(target | source) whatever was forbidden on the way.
+A rule changes logits in place before tokens are chosen. Probabilities stay the model's, as they are normalised before
+that: a score is log P(target | source) whatever was forbidden on the way.
 """
 
 import re
@@ -23,33 +23,33 @@ from transduce.text.words import is_one_word
 
 
 class Rule(Protocol):
-    """Forbids tokens to the lines of one sentence."""
+    """Forbids tokens in the lines of one sentence."""
 
     def forbid(self, logits: Float[Tensor, "beam vocabulary"], said: Int[np.ndarray, "beam said"]) -> None:
-        """Set the logits of what must not be said next to -inf, given what each line has said so far."""
+        """Set the logits of forbidden next tokens to -inf, given each line's tokens so far."""
         ...
 
 
 class AtLeast:
-    """No end before so many tokens were said."""
+    """No end before this many tokens."""
 
     def __init__(self, tokens: int):
         self.tokens = tokens
 
     def forbid(self, logits: Float[Tensor, "beam vocabulary"], said: Int[np.ndarray, "beam said"]) -> None:
-        """Forbid the end."""
+        """Forbid the end while the lines are too short."""
         if said.shape[1] < self.tokens:
             logits[:, END] = -torch.inf
 
 
 class Prefix:
-    """The translation begins with these tokens, whatever other rules say; then those hold."""
+    """The translation begins with these tokens, whatever other rules say; those apply after them."""
 
     def __init__(self, tokens: Sequence[int], rules: Sequence[Rule]):
         self.tokens, self.rules = tokens, rules
 
     def forbid(self, logits: Float[Tensor, "beam vocabulary"], said: Int[np.ndarray, "beam said"]) -> None:
-        """Forbid everything but the prefix's next token, or what the rules forbid."""
+        """Forbid everything but the prefix's next token; after the prefix, what the rules forbid."""
         if said.shape[1] < len(self.tokens):
             token = self.tokens[said.shape[1]]
             kept = logits[:, token].clone()
@@ -61,13 +61,13 @@ class Prefix:
 
 
 class NoRepeat:
-    """No run of so many tokens comes twice."""
+    """No sequence of this many tokens occurs twice."""
 
     def __init__(self, many: int):
         self.many = many
 
     def forbid(self, logits: Float[Tensor, "beam vocabulary"], said: Int[np.ndarray, "beam said"]) -> None:
-        """Forbid what followed wherever the last tokens stood before."""
+        """Forbid the tokens that followed earlier occurrences of a line's last tokens."""
         before = self.many - 1
         if said.shape[1] < self.many:
             return
@@ -79,7 +79,7 @@ class NoRepeat:
 
 
 class Spellings:
-    """The target's subwords as UTF-8, as which those that are single bytes can be read too."""
+    """The target's subwords as UTF-8, so that single-byte subwords can be read too."""
 
     def __init__(self, pieces: Sequence[str], *, fold: bool = False):
         self.pieces = pieces
@@ -93,17 +93,17 @@ class Spellings:
 
     @cached_property
     def folded(self) -> "Spellings":
-        """The same where capitals and small letters are the same."""
+        """The same without the difference between capitals and lower case."""
         return Spellings(self.pieces, fold=True)
 
     @cached_property
     def characters(self) -> Characters:
-        """What may be spelled in those that are single bytes."""
+        """What may be spelled in single-byte subwords."""
         return Characters(self.texts)
 
     @cached_property
     def order(self) -> list[int]:
-        """The subwords by their texts."""
+        """The subwords sorted by their texts."""
         return sorted(range(len(self.texts)), key=self.texts.__getitem__)
 
     @cached_property
@@ -112,11 +112,11 @@ class Spellings:
         return [self.texts[token] for token in self.order]
 
     def spell(self, tokens: Sequence[int]) -> bytes:
-        """The text of some tokens; nothing where no subwords are known."""
+        """Return the text of some tokens as UTF-8; empty if no subwords are known."""
         return b"".join(self.texts[token] for token in tokens) if self.texts else b""
 
     def apart(self, last: str, begun: bytes) -> Bool[np.ndarray, " vocabulary"]:
-        """Which subwords do not go on with a word that ends so; of the next character some bytes may be said."""
+        """Return which subwords do not continue a word ending in `last`; `begun` starts the next character."""
         if (last, begun) not in self._apart:
             firsts = [first_of(begun + own) for own in self.texts]
             own_word = {first for first in set(firsts) if is_one_word(last, first)}
@@ -124,20 +124,20 @@ class Spellings:
         return self._apart[last, begun]
 
     def phrase(self, text: str) -> "_Phrase":
-        """Which subwords complete a phrase; found once."""
+        """Return which subwords complete a phrase, computed once."""
         if text not in self.phrases:
             self.phrases[text] = _Phrase(text.encode(), self)
         return self.phrases[text]
 
     def beginning_with(self, text: bytes) -> Iterator[int]:
-        """The subwords that begin with a text."""
+        """Yield the subwords that begin with a text."""
         for place in range(bisect_left(self.sorted, text), len(self.sorted)):
             if not self.sorted[place].startswith(text):
                 break
             yield self.order[place]
 
     def tail(self, tokens: Int[np.ndarray, " said"], many: int) -> bytes:
-        """The last bytes of what was said, so many of them at least."""
+        """Return the last bytes of what was output, at least `many` if there are."""
         text = b""
         for token in reversed(tokens.tolist()):
             if len(text) >= many:
@@ -147,11 +147,11 @@ class Spellings:
 
 
 class _Phrase:
-    """Which subwords complete a phrase, given how much of it was said."""
+    """Which subwords complete a phrase, given how much of it stands before."""
 
     def __init__(self, text: bytes, spellings: Spellings):
         self.text = text
-        # By how many bytes of it stand before.
+        # [n]: those that complete it after its first n bytes.
         self.completing = [
             [
                 token
@@ -160,11 +160,11 @@ class _Phrase:
             ]
             for rest in (text[begun:] for begun in range(len(text)))
         ]
-        # Those that say all of it, and something before.
+        # Those that contain all of it after something else.
         self.containing = [token for token, own in enumerate(spellings.texts) if self._within(own)]
 
     def after(self, said: bytes) -> Iterator[int]:
-        """The subwords that would complete the phrase after what was said."""
+        """Yield the subwords that would complete the phrase after `said`."""
         for begun, tokens in enumerate(self.completing):
             if tokens and said.endswith(self.text[:begun]) and self._apart_before(said[: len(said) - begun]):
                 yield from tokens
@@ -186,15 +186,15 @@ class _Phrase:
 
 
 class Forbidden:
-    """Phrases that are never said as whole words, in whatever subwords they might be spelled.
+    """Phrases that never appear as whole words, whatever subwords they might be split into.
 
-    What would complete one is forbidden even where a longer word could still be made of it.
+    A token that would complete one is forbidden even if a longer word could still come of it.
     """
 
     def __init__(self, phrases: Sequence[str], spellings: Spellings):
         self.spellings = spellings
         self.phrases = [spellings.phrase(phrase) for phrase in map(str.strip, phrases) if phrase]
-        # And the character before.
+        # And the bytes of the character before.
         self.longest = max((len(phrase.text) for phrase in self.phrases), default=0) + 4
 
     def forbid(self, logits: Float[Tensor, "beam vocabulary"], said: Int[np.ndarray, "beam said"]) -> None:
@@ -205,20 +205,20 @@ class Forbidden:
 
 
 class Spelled:
-    """What is spelled in bytes are whole characters, of those that a translation is likely to have."""
+    """Characters spelled in bytes are whole, and ones that a translation is likely to have."""
 
     def __init__(self, source: Set[str], spellings: Spellings):
         self.source, self.spellings = frozenset(map(str.encode, source)), spellings
 
     def forbid(self, logits: Float[Tensor, "beam vocabulary"], said: Int[np.ndarray, "beam said"]) -> None:
-        """Forbid what would leave a character unfinished, and bytes of others."""
+        """Forbid what would leave a character unfinished, and the bytes of unlikely ones."""
         for line, tokens in enumerate(said):
             begun = find_unfinished(self.spellings.tail(tokens, 3))
             logits[line, self.spellings.characters.breaking(begun, self.source)] = -torch.inf
 
 
 def spell_piece(piece: str) -> bytes:
-    """A subword as UTF-8, its space as one."""
+    """Return a subword as UTF-8, with a space for its space mark."""
     byte = re.fullmatch("<0x([0-9A-F]{2})>", piece)
     return bytes.fromhex(byte[1]) if byte else piece.replace(SPACE, " ").encode()
 
@@ -232,14 +232,14 @@ def _read(text: bytes) -> str:
 
 
 def first_of(text: bytes) -> str:
-    """The first character of a text, or nothing while bytes of it are missing."""
+    """Return the first character of a text; empty while bytes of it are missing."""
     return getincrementaldecoder("utf-8")("replace").decode(text[:4])[:1]
 
 
 def penalise_repetition(
     logits: Float[Tensor, "beam vocabulary"], said: Int[np.ndarray, "beam said"], penalty: float
 ) -> None:
-    """Make what was said before less probable (Keskar et al. 2019): before probabilities are normalised."""
+    """Make the tokens that a line already has less probable (Keskar et al. 2019), before normalising."""
     index = torch.from_numpy(said.astype(np.int64)).to(logits.device)
     found = logits.gather(1, index)
     logits.scatter_(1, index, torch.where(found < 0, found * penalty, found / penalty))
@@ -254,7 +254,7 @@ def make_rules(
     in_any_case: bool = False,
     spelled: Set[str] | None = None,
 ) -> list[Rule]:
-    """The rules for one sentence; phrases may be forbidden in capitals and small letters alike."""
+    """Make the rules for one sentence; `in_any_case` forbids phrases in capitals and lower case alike."""
     rules: list[Rule] = []
     if spelled is not None:
         rules.append(Spelled(spelled, spellings))

@@ -1,4 +1,4 @@
-"""A translation job: a file, a pipe, or a person at a terminal."""
+"""A translation job: texts, a file, a pipe, or a person at a terminal."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ from transduce.text.detect import find_other, name_language
 from transduce.text.markup import Markup
 from transduce.text.packed import open_bytes
 
-BEGINNING = 4096  # bytes of a file by which its language is told
+BEGINNING = 4096  # bytes of a file from which its language is detected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +35,13 @@ class Job:
 
     models: Sequence[Path]
     texts: Sequence[str] = ()
-    """what is translated instead of a file or a pipe"""
+    """to translate instead of a file or a pipe"""
     input: Path | None
     out: Path | None
     json: bool
     json_input: bool
     html: bool | None = None
-    """whether texts are HTML; None: files whose names say so, as those of other documents always do"""
+    """whether texts are HTML; None: the file's name decides, as it always does for other documents"""
     prefix: str
     require: tuple[str, ...]
     forbid: tuple[str, ...]
@@ -52,28 +52,28 @@ class Job:
     threads: int | None
     engine: Name
     settings: dict[str, Any]
-    """differences to the model's settings of search and to `Options`"""
+    """changes to the model's search settings and to `Options`"""
 
 
 def run_job(job: Job) -> None:
-    """Translate what there is; at a terminal, ask for it."""
-    # What can be wrong is looked at before the model is loaded, which takes longer.
+    """Translate the texts or the input; at a terminal without input, ask for texts."""
+    # Mistakes are looked for before the model is loaded, which takes longer.
     folder, *_ = (_find(path, job) for path in job.models)
     search = read_config(folder).search
     options, config = lay_over(Options(), search, job.settings, "command line")
     for wanted, flag in ((options.alignments, "--alignments"), (config.n_best > 1, f"--n-best {config.n_best}")):
         if wanted and not job.json:
-            raise UsageError(f"{flag} needs --json: plain output has a line for each line of the input")
+            raise UsageError(f"{flag} needs --json: plain output has one line for each line of the input")
     common = Request("", job.prefix, job.require, job.forbid)
     kind = find_kind(job.input, job.html)
     if kind and (job.json or job.json_input or job.prefix or job.require):
-        plain = "--no-html takes HTML as lines" if kind in HTML else f"{kind} files are translated whole"
+        plain = "--no-html treats HTML as lines" if kind in HTML else f"{kind} files are translated as a whole"
         raise UsageError(f"--json, --json-input, --prefix and --require are for sentences; {plain}")
     ends_so = job.out.suffix.lower() == kind if job.out else kind in TEXTS
     if kind and kind not in HTML and not ends_so:
-        raise UsageError(f"{job.input} becomes a {kind} file again; name it with --out, and with this ending")
+        raise UsageError(f"{job.input} is translated into another {kind} file; name it with --out, ending in {kind}")
     if job.texts and (job.input or job.out):
-        raise UsageError("texts on the command line are answered at once; leave --input and --out out")
+        raise UsageError("texts on the command line are translated to standard output; leave out --input and --out")
     if job.texts:
         translator = _load(job)
         for text in job.texts:
@@ -117,7 +117,7 @@ def run_job(job: Job) -> None:
 
 
 def _translate_whole(kind: str, options: Options, config: SearchConfig, common: Request, job: Job) -> None:
-    """Translate a document, which is written when all of it is."""
+    """Translate a document, which is written once all of it is translated."""
     document, settings = read_document(job.input, kind), strict.to_dict(config)
     translator = _load(job)
     _note_language(translator, " ".join(document.texts)[:BEGINNING], job)
@@ -129,7 +129,7 @@ def _translate_whole(kind: str, options: Options, config: SearchConfig, common: 
     with closing(Output(job.out, about)) as output:
         whole = document.fill(translate_document(translator, document, options, settings, common, output))
         output.finish(whole.encode("utf-8") if isinstance(whole, str) else whole)
-    print(f"{job.out}: {'translated' if document.texts else 'a copy, for there is no text in it'}", file=sys.stderr)
+    print(f"{job.out}: {'translated' if document.texts else 'copied unchanged, as it has no text'}", file=sys.stderr)
     _note_terms(translator)
 
 
@@ -140,31 +140,33 @@ def _find(path: Path, job: Job) -> Path:
         is_path = os.path.exists(path) or (path.name != str(path) and " " not in str(path))
         if job.texts or job.input or is_path:
             raise
-        raise DataError(f"{error}\nif it is a text, give it with --text, or with --to LANGUAGE and no RUN") from None
+        raise DataError(f"{error}\nto translate it as a text, use --text, or --to LANGUAGE without a RUN") from None
 
 
 def _note_language(translator: Translator, text: str, job: Job) -> None:
-    """Say so where a text is clearly not in the language that the model translates from."""
+    """Print a note if a text is clearly not in the language that the model translates from."""
     languages = read_languages(translator.loaded[0].about)
     if languages and not job.json_input and (other := find_other(text, languages[0])):
         expected, found = map(name_language, (languages[0], other))
-        print(f"note: this looks like {found}, and the model translates from {expected}", file=sys.stderr)
+        print(f"note: this looks like {found}, but the model translates from {expected}", file=sys.stderr)
 
 
 def _note_terms(translator: Translator) -> None:
-    """Say so where terms are not said: their words are part of others, or were left out."""
+    """Print a note if terms are missing in translations: their words are part of others, or were left out."""
     if many := translator.unsaid:
-        what = "a sentence does" if many == 1 else f"{many:,} sentences do"
-        print(f"note: {what} not say all terms, for no word stands for them alone; --json names them", file=sys.stderr)
+        what = "a sentence" if many == 1 else f"{many:,} sentences"
+        print(
+            f"note: in {what}, terms are missing, as no word stands for them alone; --json names them", file=sys.stderr
+        )
 
 
 def _read_beginning(path: Path) -> str:
-    """Some of a file's text, to see what it is; what is wrong with it is found later."""
+    """Read the beginning of a file to detect its language; what is wrong with it is reported later."""
     try:
         stream, raw = open_bytes(path)
         with closing(raw), closing(stream):
             return stream.read(BEGINNING).decode("utf-8", "ignore")
-    except Exception:  # the disk's, or a decompressor's, of which each has its own
+    except Exception:  # disks and decompressors raise different kinds
         return ""
 
 
@@ -172,7 +174,7 @@ def _load(job: Job) -> Translator:
     engine = job.engine
     free = job.texts and (engine, job.precision) == ("auto", "auto") and choose_device(job.device).type == "cpu"
     if free and not native.is_ready():
-        # Few texts are sooner translated by torch than the fast code is compiled: that is for the next time.
+        # Torch translates a few texts sooner than the fast code is compiled, which is done meanwhile for the next time.
         native.compile_behind()
         engine = "torch"
     translator = Translator.load(
@@ -190,7 +192,7 @@ def _load(job: Job) -> Translator:
 def _describe(
     job: Job, translator: Translator, options: Options, config: SearchConfig, common: Request
 ) -> dict[str, Any]:
-    """What translations depend on: what a job goes on with must be the same."""
+    """Return what translations depend on: a job is resumed only if all of it is the same."""
     digests = [read_manifest(one.folder)["files"][WEIGHTS]["sha256"][:16] for one in translator.loaded]
     request = {key: value for key, value in asdict(common).items() if key != "text"}
     own = {"precision": job.precision, "json": job.json, "json_input": job.json_input}
@@ -203,7 +205,7 @@ def _converse(translator: Translator, options: Options, config: SearchConfig, co
         import readline  # noqa: F401 - input() then knows the arrow keys
 
     names = ", ".join(one.name for one in translator.loaded)
-    print(f"{names}: type a text and press Enter; Ctrl-D ends", file=sys.stderr)
+    print(f"{names}: type a text and press Enter; Ctrl-D quits", file=sys.stderr)
     while True:
         try:
             text = _ask()
@@ -227,11 +229,11 @@ def _answer(
 
 
 def _ask() -> str:
-    """A line from the terminal; the prompt is for a person, and no part of what may go to a file."""
+    """Read a line from the terminal; the prompt must not get into output that goes to a file."""
     try:
         if sys.stdout.isatty():
             return input("> ")
         print("> ", end="", file=sys.stderr, flush=True)
         return input()
     except UnicodeDecodeError:
-        raise DataError(f"the terminal sent what is not {sys.stdin.encoding}; set it to UTF-8") from None
+        raise DataError(f"the terminal sent text that is not {sys.stdin.encoding}; set it to UTF-8") from None

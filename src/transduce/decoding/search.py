@@ -1,4 +1,4 @@
-"""Search for translations: greedy, beam, samples, under rules; sentences leave when they are done and others join."""
+"""Search for translations: greedy, beam or sampling, under rules; finished sentences leave and others join."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -19,32 +19,32 @@ from transduce.decoding.sampling import draw, make_key, random_numbers
 from transduce.errors import ConfigError, DataError
 from transduce.text.subwords import BEGIN, END, PAD
 
-# Sentences searched for in the same room are at least this share of the longest, so that its memory is well used.
+# Sentences that share a room have at least this share of the longest's tokens, so that its memory is well used.
 SIMILAR = 0.5
-# New sentences join when so large a share of the slots is free: encoding a few at a time costs nearly as much as many.
+# New sentences join when this share of the slots is free: encoding a few at a time costs nearly as much as many.
 JOIN = 0.25
-# Steps that are taken before anybody looks which sentences are done, where looking makes the device wait.
+# Steps that `Runs` take between checks for finished sentences, as a check makes the device wait.
 STEPS = 4
 
 
 @dataclass(frozen=True)
 class Task:
-    """A sentence to translate, as tokens with its end, and what its translation must and must not say."""
+    """A sentence to translate, as tokens with its end, and what its translation must and must not contain."""
 
     source: Int[np.ndarray, " source"]
     prefix: Sequence[int] = ()
     phrases: Sequence[Sequence[int]] = ()
-    """tokens that the translation must contain, each in this order and as whole words"""
+    """phrases that the translation must contain as whole words, each as tokens"""
     forbidden: Sequence[str] = ()
     """words and phrases it must not contain"""
     in_any_case: bool = False
-    """that these are forbidden in capitals and small letters alike"""
+    """whether these are forbidden in capitals and lower case alike"""
     spelled: frozenset[str] | None = None
-    """that what it spells in bytes must be whole characters, and usual ones or of these, which stand in the source"""
+    """if given, characters spelled in bytes must be whole, and usual or among these, the source's"""
     max_tokens: int | None = None
-    """the longest it may become, where that is not the settings' to say"""
+    """a limit to its tokens, besides those of the settings"""
     words: Sequence[int] | None = None
-    """that it must be a tree in brackets over words with these tokens (`Brackets.find_words`)"""
+    """if given, it must be a tree in brackets over the words with these tokens (`Brackets.find_words`)"""
 
 
 def search(
@@ -54,23 +54,21 @@ def search(
     pieces: Sequence[str] = (),
     records: dict[int, Record] | None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Yield each sentence's number and translations, the best first, in the order in which they are found.
+    """Yield each sentence's number and translations, the best first, in the order in which sentences are done.
 
     `pieces` are the target's subwords as text, which rules about words and trees need; `records`, if given, receives
-    how each sentence was searched for.
+    the record of each sentence's search.
     """
     limits = [most_tokens(task, config, engine.config) for task in tasks]
     _check_lengths(tasks, engine.config)
     if config.sample and any(task.phrases for task in tasks):
-        raise ConfigError(
-            "search.sample = true draws at random, and phrases that must be said are searched for; use one"
-        )
+        raise ConfigError("search.sample = true draws at random, but required phrases need a search; use one of them")
     ruled = any(task.forbidden or task.phrases or task.spelled is not None for task in tasks)
     spellings = Spellings(pieces if ruled else ())
     brackets = find_brackets(tuple(pieces)) if any(task.words is not None for task in tasks) else None
     for number, (task, limit) in enumerate(zip(tasks, limits), 1):
         check_room(task, limit, brackets, f"sentence {number:,}")
-    # The longest first: what needs the most memory fails, if it must, at the beginning.
+    # The longest first: if memory is too small, that shows at the beginning.
     order = sorted(
         range(len(tasks)),
         key=lambda number: (bool(tasks[number].phrases), -len(tasks[number].source)),
@@ -106,7 +104,7 @@ def search_all(
     config: SearchConfig,
     pieces: Sequence[str] = (),
 ) -> list[list[Hypothesis]]:
-    """The translations of each sentence, in the order of the sentences."""
+    """Return the translations of each sentence, in the order of the sentences."""
     found = dict(search(engine, tasks, config, pieces))
     return [found[number] for number in range(len(tasks))]
 
@@ -117,7 +115,7 @@ def _go_together(longest: Task, other: Task) -> bool:
 
 
 def most_tokens(task: Task, config: SearchConfig, model: ModelConfig) -> int:
-    """The most tokens a translation may have, its end counted."""
+    """Return the most tokens that a translation may have, its end counted."""
     limits = [
         len(task.source) + config.extra_tokens,
         config.max_tokens,
@@ -129,40 +127,40 @@ def most_tokens(task: Task, config: SearchConfig, model: ModelConfig) -> int:
 
 
 def _check_lengths(tasks: Sequence[Task], config: ModelConfig) -> None:
-    assert all(len(task.source) for task in tasks)  # the shortest sentence is an end
+    assert all(len(task.source) for task in tasks)  # even an empty text has one token
     known = config.max_positions
     long = [number for number, task in enumerate(tasks, 1) if len(task.source) > known]
     if long and config.positions == "learned":
         others = f" (and {len(long) - 1:,} more like it)" if len(long) > 1 else ""
         raise DataError(
-            f"sentence {long[0]:,} has {len(tasks[long[0] - 1].source):,} tokens{others}, and the model has learned "
-            f"positions for {known:,} (model.max_positions); split long sentences before translating them"
+            f"sentence {long[0]:,} has {len(tasks[long[0] - 1].source):,} tokens{others}, but the model has learned "
+            f"positions for only {known:,} (model.max_positions); split long sentences before translating them"
         )
 
 
 def check_room(task: Task, limit: int, brackets: Brackets | None, name: str) -> None:
-    """Refuse a sentence whose words alone are more than its tree may have tokens."""
+    """Refuse a sentence whose words alone take more tokens than its tree may have."""
     if task.words is not None and brackets and brackets.to_a_word * len(task.words) >= limit:
         raise DataError(
-            f"{name}: has {len(task.words):,} words, and its tree may have {limit:,} tokens with its end; "
+            f"{name}: has {len(task.words):,} words, but its tree may have only {limit:,} tokens with its end; "
             "raise extra_tokens or max_tokens, or split the sentence"
         )
 
 
 @dataclass
 class _Sentence:
-    """A sentence while it is searched for."""
+    """A sentence during its search."""
 
     number: int
     task: Task
     rules: list[Rule]
     phrases: Phrases | None
     key: bytes
-    said: list[list[int]] = field(default_factory=list)  # by each line; kept where something asks for it
+    said: list[list[int]] = field(default_factory=list)  # tokens of each line; kept only if a rule needs them
 
 
 class _Room:
-    """Sentences of similar length, as many at a time as there are slots."""
+    """The search for sentences of similar length, as many at a time as there are slots."""
 
     def __init__(
         self,
@@ -175,7 +173,7 @@ class _Room:
     ):
         self.config, self.spellings = config, spellings
         self.beam = config.n_best if config.sample else config.beam
-        self.slot_of: dict[int, int] = {}  # of the sentences that were found last
+        self.slot_of: dict[int, int] = {}  # of the sentences found last
         self.waiting = deque(zip(range(len(tasks)), tasks, limits))
         source, target = max(len(task.source) for task in tasks), max(limits)
         many = max(
@@ -271,7 +269,7 @@ class _Room:
                 ]
 
     def _best(self, slots: np.ndarray, logits: Tensor, normaliser: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The best tokens of each line and their log-probabilities."""
+        """Return the largest log-probabilities of each line, and their tokens."""
         if not self.trees:
             return self.lines.best(logits, self.k, normaliser)
         found, tokens = self.trees.choices(logits, slots, normaliser)
@@ -279,7 +277,7 @@ class _Room:
         return values, tokens.gather(1, places.long()).int()
 
     def _rule(self, slots: np.ndarray, sentences: list[_Sentence], logits: Tensor) -> Tensor | None:
-        """Apply the rules, and return the normaliser of the logits before them; nothing if there are none."""
+        """Apply the rules; return the normaliser of the logits before them, or None if nothing needs it."""
         each = logits.unflatten(0, (-1, self.beam)).unbind()
         said = [self._said(sentence) for sentence in sentences] if self.watches else []
         if self.config.repetition_penalty != 1:
@@ -291,7 +289,7 @@ class _Room:
         normaliser = self.lines.normaliser(logits).clone()
         lengths = self.beams.length.tolist()
         for place, (slot, sentence) in enumerate(zip(slots, sentences)):
-            # Some rules ask only how much was said.
+            # If nothing else is watched, rules look only at the number of tokens.
             tokens = said[place] if self.watches else np.empty((self.beam, lengths[slot]), np.int64)
             for rule in sentence.rules:
                 rule.forbid(each[place], tokens)
@@ -307,7 +305,7 @@ class _Room:
         logits: Tensor,
         normaliser: Tensor | None,
     ) -> None:
-        """Let each line say a token drawn at random; those that draw their end have ended."""
+        """Continue each line with a token drawn at random; a line that draws the end has ended."""
         beams = self.beams
         assert normaliser is not None
         logits[:, [PAD, BEGIN]] = -torch.inf
@@ -383,13 +381,13 @@ class _Room:
         return list(zip(numbers, self.beams.results(done)))
 
     def record(self, number: int) -> Record:
-        """How a sentence that was just found was searched for; the next step may give its slot to another."""
+        """Return the record of a sentence that was just found; the next step may give its slot to another."""
         return self.beams.record(self.slot_of[number])
 
 
 def greedy_all(
     engine: Engine, tasks: Sequence[Task], config: SearchConfig, pieces: Sequence[str] = ()
 ) -> list[Int[np.ndarray, " tokens"]]:
-    """The most probable token at each step, for each sentence until its end, which is left out."""
+    """Return each sentence's greedy output: the most probable token at each step, without the end."""
     greedy = replace(config, beam=1, n_best=1, sample=False)
     return [found[0].tokens for found in search_all(engine, tasks, greedy, pieces)]

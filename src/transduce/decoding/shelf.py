@@ -22,32 +22,32 @@ class Shelved:
     name: str
     folder: Path
     languages: tuple[str, str] | None
-    """source and target, where they are known"""
+    """source and target, if known"""
     parameters: int
     bytes: int
     where: str
     """box, or the folder it was found in"""
 
     def as_dict(self) -> dict[str, Any]:
-        """In a form JSON can hold."""
+        """Return the fields in a form that JSON can hold."""
         return {**vars(self), "folder": str(self.folder)}
 
 
 def list_models(*folders: Path) -> list[Shelved]:
-    """The models in the user's folder, in the box, and anywhere below the folders given."""
+    """Return the models in the user's folder, in the box, and anywhere below the given folders."""
     found = [*_look(user_folder(), str(user_folder())), *_look(places.BOX, "box")]
     for folder in folders:
         if not folder.is_dir():
-            remedy = f"--card {folder} prints its card" if str(folder) in places.names() else "name one that holds some"
+            remedy = f"--card {folder} prints its card" if str(folder) in places.names() else "name one that has some"
             raise DataError(f"{folder}: is not a folder with runs or models in it; {remedy}")
         found += _look_below(folder)
     return found
 
 
 def find_pair(target: str, source: str | None = None) -> Path:
-    """The model that translates into a language, from another if that is given; the user's own come first.
+    """Return the model that translates into a language, from `source` if given; the user's own come first.
 
-    Where none is for a region, such as de-AT, one for the language is taken.
+    Without a model for a region, such as de-AT, fall back to one for the language.
     """
     known = [(model, model.languages) for model in list_models() if model.languages]
     codes = [code for _, languages in known for code in languages]
@@ -65,7 +65,7 @@ def find_pair(target: str, source: str | None = None) -> Path:
     wanted = f"{source}-{target}" if source else f"into {target}"
     if meant:
         raise UsageError(f"no model translates {wanted}; did you mean {' '.join(meant)}?")
-    here = f"; there are {', '.join(dict.fromkeys(pairs))}" if pairs else ""
+    here = f"; available: {', '.join(dict.fromkeys(pairs))}" if pairs else ""
     raise UsageError(f"no model translates {wanted}{here}; put models into {user_folder()}, or name a run")
 
 
@@ -74,7 +74,7 @@ def _is(wanted: str, there: str) -> bool:
 
 
 def _meant(given: str, codes: Sequence[str], side: int) -> str | None:
-    """A language that is there for what is not: its English name, a region of it, or a pair with it on this side."""
+    """Return the known language meant by an unknown code: an English name, a region of it, or a pair on one side."""
     if any(_is(given, code) for code in codes):
         return None
     parts = re.split("[-_]", given)
@@ -86,25 +86,25 @@ def _meant(given: str, codes: Sequence[str], side: int) -> str | None:
 
 
 def read_card(path: Path) -> str:
-    """What a model's card says, without the tags that are for catalogues."""
+    """Return the text of a model's card, without the tags for catalogues."""
     card = find_model(path) / CARD
     if not card.is_file():
-        raise DataError(f"{card}: is not there; this model has no card")
+        raise DataError(f"{card}: does not exist; this model has no card")
     return re.sub(r"\A---\n.*?\n---\n", "", card.read_text(encoding="utf-8"), flags=re.DOTALL).strip()
 
 
 def _look(folder: Path, where: str) -> Iterator[Shelved]:
-    """Those right below a folder."""
+    """Yield the models right below a folder."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
             model = find_model(path)
         except DataError:
-            continue  # something else
+            continue  # not a model
         yield from _describe(path.name, model, where)
 
 
 def _look_below(folder: Path) -> Iterator[Shelved]:
-    """All finished models below a folder; checkpoints are parts of their runs."""
+    """Yield all finished models below a folder, but not the checkpoints of runs."""
     for manifest in sorted(folder.rglob(MANIFEST)):
         path = manifest.parent
         if (path / CONFIG).exists() and "checkpoints" not in path.relative_to(folder).parts:
@@ -123,6 +123,6 @@ def _describe(name: str, folder: Path, where: str) -> Iterator[Shelved]:
 
 
 def read_languages(about: dict[str, Any]) -> tuple[str, str] | None:
-    """The languages a model says it translates from and into."""
+    """Return the languages that a model translates from and into, if it says so."""
     languages: Sequence[str] = about.get("languages") or ()
     return (languages[0], languages[1]) if len(languages) == 2 else None

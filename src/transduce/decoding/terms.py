@@ -1,10 +1,9 @@
-"""Translations in which the terms of a glossary are said, each where it belongs.
+"""Put the terms of a glossary into translations, each where it belongs.
 
-What a model says by itself is kept where it says all terms. Where it does not, attention tells which words come from
-the term, and the term's translation takes their place. Other words may then have to stand right before it (an article
-of another gender): of forms of the words that were said, those are taken with which the sentence is the most probable.
-All else stays as it was, so that nothing is lost. Where no word comes from a term alone, as in a compound with another
-word, what the model said stays.
+A translation that contains all terms is kept. Otherwise attention tells which words come from a missing term, and the
+term's translation takes their place. The words right before it may then need another form (an article of another
+gender): of similar words, those are chosen with which the sentence is most probable. Everything else stays as it was,
+so that nothing is lost. Where no word comes from a term alone, as in a compound with another word, nothing changes.
 """
 
 from codecs import getincrementaldecoder
@@ -27,12 +26,12 @@ from transduce.text.subwords import END, Subwords
 from transduce.text.words import is_one_word
 
 BEFORE = 2  # words before a term that may change with it
-LIKELY = 16  # tokens in the place of each of these words'
-LESS = 6.5  # nats by which they may be less probable than the best
-OTHERS = 4, 2  # of these tokens, as many that make a like word are tried: of the last word, of the one before it
-BEHIND = 6  # tokens behind a term by which it is told what suits it
-COMPOUND = 0.5  # of how much a word looks at a term: a word that looks as much at one that nothing comes from says both
-EASE = 0.3  # of these words' log-probability, as much as counts: that of others than these was already too high
+LIKELY = 16  # most tokens considered in place of each token of these words
+LESS = 6.5  # nats that they may be below the best
+OTHERS = 4, 2  # of them, how many that make a similar word are tried: for the last word, for the one before it
+BEHIND = 6  # tokens after a term that help to score its variants
+COMPOUND = 0.5  # share of a word's attention to a term; with more on a source word nothing covers, it stands for both
+EASE = 0.3  # weight of the log-probability of the words before a term, which favours the words already there
 
 Search = Callable[[Sequence[Task], SearchConfig], list[list[Hypothesis]]]
 
@@ -41,7 +40,7 @@ _CLOSING = (".", "!", "?", ":", "…")
 
 
 class Words(NamedTuple):
-    """What was said, in words with the signs behind them: the first token and the first character of each, and ends."""
+    """An output cut into words with the signs after them: each one's first token and first character, and the ends."""
 
     tokens: list[int]
     first: list[int]
@@ -56,35 +55,35 @@ class Words(NamedTuple):
         return self.text[self.places[word] :].startswith(" ")
 
     def has_letters(self, word: int) -> bool:
-        """Whether a word is more than signs."""
+        """Whether a word is more than punctuation."""
         return any(map(str.isalnum, self.text[self.places[word] : self.places[word + 1]]))
 
 
 class Gap(NamedTuple):
-    """Some words that a term takes the place of; those before it may change, from one of them on."""
+    """Words `start` to `end`, which a term replaces; those from `low` to `start` may change."""
 
     term: Term
     low: int
     run: int
-    """from here on words may be left out: all come from a term of several words"""
+    """words from here to `start` may be left out, as all come from a term of several words"""
     start: int
     end: int
 
 
 @dataclass(eq=False)
 class Sentence:
-    """A translation while its terms are said, one after the other."""
+    """A translation into which terms are put, one after the other."""
 
     task: Task
     mentions: Sequence[Mention]
     found: Hypothesis
     words: Words
     gaps: list[Gap] = field(default_factory=list)
-    """that are still to be filled"""
+    """still to be filled"""
     settled: list[int] = field(default_factory=list)
-    """tokens, up to the end of the last term"""
+    """tokens up to the end of the last term put in"""
     left: list[int] = field(default_factory=list)
-    """tokens of what is said behind it"""
+    """tokens after that"""
 
 
 def say_terms(
@@ -97,7 +96,7 @@ def say_terms(
     model: Transformer,
     heads: Sequence[Place],
 ) -> list[Hypothesis]:
-    """The translations with the terms of their sources; as they were where there is nothing to do."""
+    """Return the translations with the terms of their sources; unchanged where there is nothing to do."""
     source, target = subwords["source"], subwords["target"]
     sentences = [
         Sentence(task, own, one, cut(one.tokens.tolist(), target)) for task, own, one in zip(tasks, mentions, found)
@@ -112,7 +111,7 @@ def say_terms(
         fill(some, target, model, encoded)
     longest = [most_tokens(one.task, config, model.config) for one in changed]
     changed = [one for one, most in zip(changed, longest) if len(one.settled) + len(one.left) < most]
-    # The same words once more, for their score.
+    # Search along the new words, for their score.
     whole = [replace(one.task, prefix=[*one.settled, *one.left, END], phrases=()) for one in changed]
     for one, (hypothesis, *_) in zip(changed, search(whole, replace(config, beam=1, n_best=1)), strict=True):
         one.found = hypothesis
@@ -120,7 +119,7 @@ def say_terms(
 
 
 def find_lacking(mentions: Sequence[Mention], text: str) -> list[Term]:
-    """The terms that a text says less often than its source has them."""
+    """Return the terms that a text contains less often than its source."""
     return [
         term
         for term in dict.fromkeys(mention.term for mention in mentions)
@@ -129,7 +128,7 @@ def find_lacking(mentions: Sequence[Mention], text: str) -> list[Term]:
 
 
 def find_gaps(sentence: Sentence, share: np.ndarray, source: Subwords, target: Subwords) -> list[Gap]:
-    """Where terms are not said, from left to right."""
+    """Return the words that missing terms are to replace, from left to right."""
     words, sources = sentence.words, cut(source.open(sentence.task.source.tolist()), source)
     if not len(words):
         return []
@@ -146,7 +145,7 @@ def find_gaps(sentence: Sentence, share: np.ndarray, source: Subwords, target: S
         asked = sorted(_touched([span], sources))
         own = {word for word, best in enumerate(looks_at) if best in asked}
         weights = table[:, asked].sum(1)
-        # A word that looks at the term more than its own do is a compound, and those are articles and the like.
+        # If another word attends to the term more than its own do, it is a compound, and those are articles and such.
         if said[term] & own or not (free := own - taken) or int(weights.argmax()) not in own:
             continue
         start = max(sorted(free), key=weights.__getitem__)
@@ -157,8 +156,8 @@ def find_gaps(sentence: Sentence, share: np.ndarray, source: Subwords, target: S
         while start - 1 in free and not words.is_apart(start) and words.has_letters(start - 1):
             start -= 1
         run = start
-        # Beside what comes from a single word stand articles and verbs; of several words all are replaced, also where
-        # another stands between them, as in "Handbuch des Benutzers".
+        # The words beside that of a one-word term are articles and verbs, and stay. For a term of several words all are
+        # replaced, even with another between them, as in "Handbuch des Benutzers".
         while several and run - 1 in free:
             run -= 1
         while several and (end in free or (end + 1 in free and end not in taken)):
@@ -170,7 +169,7 @@ def find_gaps(sentence: Sentence, share: np.ndarray, source: Subwords, target: S
 
 
 def fill(sentences: Sequence[Sentence], target: Subwords, model: Transformer, encoded: Encoded) -> None:
-    """Say the next term of each sentence."""
+    """Put the next term into each sentence."""
     ways = find_ways(sentences, target, model, encoded)
     pairs: list[Pair] = []
     ends: list[tuple[int, list[int], list[int], int, int]] = []
@@ -203,7 +202,7 @@ def fill(sentences: Sequence[Sentence], target: Subwords, model: Transformer, en
 def find_ways(
     sentences: Sequence[Sentence], target: Subwords, model: Transformer, encoded: Encoded
 ) -> list[list[list[list[int]]]]:
-    """What words may stand before the next term of each sentence, as tokens; first those that were said."""
+    """Return the words that may stand before the next term of each sentence, as tokens; first those already there."""
     parts = [_parts(one, one.gaps[0], target) for one in sentences]
     ways = [[change] for _, change, _ in parts]
     for (_, change, _), one, own in zip(parts, sentences, ways):
@@ -223,14 +222,14 @@ def find_ways(
 
 
 def is_forbidden(task: Task, text: str) -> bool:
-    """Whether a text says something that a task's translation must not contain."""
+    """Whether a text contains something that a task forbids."""
     if task.in_any_case:
         return any(find_whole(phrase.casefold(), text.casefold()) for phrase in task.forbidden)
     return any(find_whole(phrase, text) for phrase in task.forbidden)
 
 
 def _parts(sentence: Sentence, gap: Gap, target: Subwords) -> tuple[list[int], list[list[int]], list[int]]:
-    """The tokens before a gap that stay, the words that may change, and what is behind it, with its last signs."""
+    """Return the tokens before a gap that stay, the words that may change, and the tokens from its last signs on."""
     words, tokens = sentence.words, sentence.words.tokens
     at = len(tokens) - len(sentence.left)
     low, *places, behind = (max(at, words.first[word]) for word in (*range(gap.low, gap.start + 1), gap.end))
@@ -242,18 +241,18 @@ def _parts(sentence: Sentence, gap: Gap, target: Subwords) -> tuple[list[int], l
 
 
 def _spell(tokens: Sequence[int], target: Subwords) -> str:
-    """Tokens as text, with the space before them."""
+    """Return tokens as text, with the space before them."""
     return b"".join(map(spell_piece, target.pieces(tokens))).decode(errors="replace")
 
 
 def is_like(old: str, new: str) -> bool:
-    """Whether a word may be another form of one that was said: it begins alike, or both are short, as el and la."""
+    """Whether a word may be another form of the old one: it begins alike, or both are short, like el and la."""
     one, other = old.strip().lower(), new.strip().lower()
     if one == other or not (one + other).isalpha() or new.startswith(" ") != old.startswith(" "):
         return False
     if old.strip()[:1].isupper() != new.strip()[:1].isupper() or len(other) < min(2, len(one)):
         return False
-    if old.strip()[:1].isupper() and len(one) > 6:  # no article, but a name or a noun
+    if old.strip()[:1].isupper() and len(one) > 6:  # not an article, but a name or a noun
         return False
     shorter, longer = sorted((len(one), len(other)))
     alike = shorter - 2 if shorter > 3 else 1 if longer <= 3 else shorter
@@ -261,20 +260,20 @@ def is_like(old: str, new: str) -> bool:
 
 
 def _touched(spans: Sequence[tuple[int, int]], words: Words) -> set[int]:
-    """The words that have a part in some spans of characters."""
+    """Return the words that overlap any of some spans of characters."""
     parts = [*enumerate(pairwise(words.places))]
     return {word for first, last in spans for word, (begin, end) in parts if begin < last and first < end}
 
 
 def cut(tokens: Sequence[int], target: Subwords) -> Words:
-    """What was said, in words; scripts that need no spaces have one to each subword."""
+    """Cut an output into words; in scripts that need no spaces, each subword is one."""
     decoder = getincrementaldecoder("utf-8")("replace")
     text, first, places = "", list[int](), list[int]()
     for number, piece in enumerate(target.pieces(tokens)):
         more = decoder.decode(spell_piece(piece))
         apart = text[-1:].isalnum() and more[:1].isalnum() and not is_one_word(text, more)
         begins = text[-1:] in _OPENING or more[:1] == " " or apart
-        # A space alone begins the word behind it.
+        # A lone space belongs to the next word.
         if not first or (begins and text[places[-1] :].strip()):
             first.append(number)
             places.append(len(text))

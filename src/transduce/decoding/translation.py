@@ -1,4 +1,4 @@
-"""What a text's translation is: its sentences, the alternatives of each, and the whole text in its layout."""
+"""The translation of a text: its sentences, the alternatives of each, and the whole text in its layout."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ class Alternative:
     log_probability: float
     """log P(translation | source), in nats"""
     complete: bool
-    """false if it was cut at the longest it might become"""
+    """false if it was cut off at the maximum length"""
     tokens: tuple[str, ...]
     """its subwords"""
     token_scores: tuple[float, ...]
     """the log-probability of each, and of the end"""
     alignment: Links | None = None
-    """(source word, target word) pairs, counted from 0, if they were asked for"""
+    """(source word, target word) pairs, counted from 0, if requested"""
 
     @classmethod
     def read(
@@ -39,7 +39,7 @@ class Alternative:
         alignment: Links | None = None,
         unknown: Sequence[str] = (),
     ) -> "Alternative":
-        """What a search has found, as text; `unknown` stands in it where the model had no subword."""
+        """Turn a hypothesis into text; `unknown` are the subwords to put in place of unknown tokens."""
         return cls(
             text=subwords.decode(hypothesis.tokens, unknown),
             score=hypothesis.score,
@@ -58,7 +58,7 @@ class Sentence:
     source: str
     alternatives: tuple[Alternative, ...]
     unsaid: tuple[str, ...] = ()
-    """terms of the glossary that the best of them does not say, as they are translated"""
+    """translations of the glossary's terms that are missing from the best alternative"""
 
 
 class Version(NamedTuple):
@@ -82,11 +82,11 @@ class Translation:
     layout: Layout = field(repr=False)
 
     def alternatives(self) -> list[tuple[str, float]]:
-        """The best translations of the whole text with their scores, as many as were asked for."""
+        """Return the best translations of the whole text with their scores, as many as requested."""
         return [(version.text, version.score) for version in self.versions()]
 
     def versions(self) -> list[Version]:
-        """The best translations of the whole text, with links of its words if they were asked for."""
+        """Return the best translations of the whole text, with word alignments if requested."""
         many = max((len(sentence.alternatives) for sentence in self.sentences), default=1)
         found: list[Version] = []
         for choice, score in _best_choices([[a.score for a in s.alternatives] for s in self.sentences], many):
@@ -105,15 +105,15 @@ class Translation:
 
 
 def join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Translation:
-    """A text's translation from those of its sentences."""
+    """Put a text's translation together from those of its sentences."""
     text = layout.join([sentence.alternatives[0].text for sentence in sentences])
     score = sum((sentence.alternatives[0].score for sentence in sentences), start=0.0)
     return Translation(request.text, text, score, tuple(sentences), layout)
 
 
 def _best_choices(scores: Sequence[Sequence[float]], many: int) -> list[tuple[list[int], float]]:
-    """The best ways to choose one of each list, by the sum of scores."""
-    # The best choices of all lists are made of the best of those before: no more of them need be kept.
+    """Return the best ways to choose one of each list, by the sum of scores."""
+    # The best choices of all lists extend the best of the lists before, so no more than these need be kept.
     best: list[tuple[float, Any]] = [(0.0, None)]
     for some in scores:
         following = ((total + own, (number, before)) for total, before in best for number, own in enumerate(some))

@@ -30,17 +30,17 @@ from transduce.text.sentences import Layout, lay_out
 from transduce.text.subwords import END, UNKNOWN, Subwords
 from transduce.text.words import in_capitals
 
-WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched for together, in order of length
+WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched together, sorted by length
 WINDOW_TEXTS = 2048
-COPIED = -1  # in place of the number of a search
-SPELLED = 1.25  # times as many subwords as in small letters: then a model does not know words in capitals
+COPIED = -1  # in place of a task's number: the sentence is its own translation
+SPELLED = 1.25  # with over this many times the subwords of the lower-case text, a model does not know words in capitals
 
 LaidOut = tuple[list[str], Layout]
-Terms = Mapping[str, str | Sequence[str]]  # with their translations, of which one is to be said
+Terms = Mapping[str, str | Sequence[str]]  # each with its translations, one of which must be used
 
 
 class Translator:
-    """Translates texts with a model, or with several as an ensemble; may be used by several threads at once."""
+    """Translates texts with a model, or with several as an ensemble; several threads may use it at once."""
 
     loaded: list[Loaded]
     engine: Engine
@@ -48,7 +48,7 @@ class Translator:
     subwords: dict[str, Subwords]
     glossary: Glossary
     unsaid: int
-    """how many sentences do not say all terms, of those that were translated"""
+    """how many of the sentences translated so far lack some of their terms"""
 
     def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None):
         self.loaded, self.engine, self.unsaid = list(loaded), engine, 0
@@ -59,7 +59,7 @@ class Translator:
         self.glossary = Glossary(check_terms({} if terms is None else terms), self._normal)
         for phrase in dict.fromkeys(phrase for term in self.glossary.terms.values() for phrase in term):
             if UNKNOWN in self.subwords["target"].encode(phrase):
-                raise DataError(f"glossary: {first.name} has no subwords to say {phrase!r}; leave it out")
+                raise DataError(f"glossary: {first.name} has no subwords for {phrase!r}; leave it out")
 
     @classmethod
     def load(
@@ -73,8 +73,8 @@ class Translator:
     ) -> "Translator":
         """Load a run, a checkpoint or a model; several become an ensemble.
 
-        On a CPU the precision is float32 unless bf16 or int8 is asked for; on a GPU bf16 where it is fast. A glossary
-        is a file, or terms with the translations of which one is to be said.
+        With precision auto, a CPU uses float32 (int8 for a model stored as int8) and a GPU bf16 where that is fast.
+        A glossary is a file, or terms with their translations.
         """
         if not paths:
             raise ConfigError("Translator.load needs the folder of a run, a checkpoint or a model")
@@ -85,7 +85,7 @@ class Translator:
         return f"Translator({', '.join(one.name for one in self.loaded)})"
 
     def __call__(self, texts: str | Sequence[str], **settings: Any) -> list[dict[str, str]]:
-        """Translate as a translation pipeline of Hugging Face does: a list of {"translation_text": …}."""
+        """Translate like a translation pipeline of Hugging Face: return a list of {"translation_text": …}."""
         several = [texts] if isinstance(texts, str) else texts
         return [{"translation_text": found.text} for found in self.translate(several, **settings)]
 
@@ -98,7 +98,7 @@ class Translator:
     def translate(
         self, texts: str | Request | Sequence[str | Request], options: Options | None = None, **settings: Any
     ) -> Translation | list[Translation]:
-        """Translate a text, or each of several; settings are those of the search and of `Options`: beam=8, n_best=3."""
+        """Translate a text, or each of several; settings are fields of `SearchConfig` and `Options`, such as beam=8."""
         if isinstance(texts, bytes) or not isinstance(texts, Iterable | Request):
             raise ConfigError(f"texts = {texts!r}, wanted a string or a list of strings")
         if isinstance(texts, str | Request):
@@ -114,10 +114,10 @@ class Translator:
         done: Callable[[int, int], None] = lambda found, wanted: None,
         **settings: Any,
     ) -> Iterator[Translation]:
-        """Translate any number of texts in their order, some of them at a time.
+        """Translate any number of texts in order, a window at a time.
 
-        `name` says in errors which text is meant, counted from 1; what comes before that text is translated first.
-        `done` is told how many sentences of those at hand are found, and how many they are.
+        `name` names a text in errors by its number, counted from 1; the texts before it are translated first.
+        `done` is called with how many sentences of the window are found, and how many there are.
         """
         options, config = self.resolve(options, settings)
         number = 0
@@ -134,16 +134,14 @@ class Translator:
                 raise problem
 
     def resolve(self, options: Options | None, settings: Mapping[str, Any]) -> tuple[Options, SearchConfig]:
-        """Lay settings over the options and over the model's own settings of search."""
+        """Lay settings over the options and over the model's own search settings."""
         options, config = lay_over(options or Options(), self.search, settings, "settings")
         if self.glossary and config.sample:
-            raise ConfigError(
-                "search.sample = true draws at random, and what a glossary says is searched for; use one of them"
-            )
+            raise ConfigError("search.sample = true draws at random, but a glossary needs a search; use one of them")
         return options, config
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[np.ndarray]:
-        """The log-probabilities of given translations' tokens, the end last; the first model's, in float32."""
+        """Return the log-probabilities of given translations' tokens, the end last, by the first model in float32."""
         rows = [(self.tokens(source, "source"), self.tokens(target, "target")) for source, target in pairs]
         return score_pairs(self.loaded[0].model, rows)
 
@@ -155,7 +153,7 @@ class Translator:
         config: SearchConfig,
         done: Callable[[int, int], None],
     ) -> list[Translation]:
-        # Sentences that come more than once are searched for once.
+        # Repeated sentences are searched once.
         tasks: dict[tuple[object, ...], int] = {}
         wanted: list[Task] = []
         texts: list[str] = []
@@ -191,10 +189,10 @@ class Translator:
     def _search(
         self, texts: Sequence[str], wanted: Sequence[Task], config: SearchConfig, done: Callable[[int, int], None]
     ) -> tuple[list[list[Hypothesis]], list[tuple[str, ...]]]:
-        """Search for sentences, and say the terms that the model does not say by itself; and those still not said."""
+        """Translate sentences and put in the terms that the model misses; also return those still missing in each."""
         mentions = [self._find_terms(text, task) for text, task in zip(texts, wanted)]
         several = config.n_best > 1 and not config.sample
-        # Some are the same text in other subwords: the whole beam is asked for, so that others take their places.
+        # Some hypotheses are the same text in other subwords: with the whole beam, others take their places.
         wider = replace(config, n_best=config.beam) if several else config
         wanted, found = self.find(texts, wanted, wider, done=done)
         if several:
@@ -213,7 +211,7 @@ class Translator:
             )
             for number, own in groupby(zip(numbers, said), key=itemgetter(0)):
                 some = self._different([one for _, one in own])
-                # The best is among those that say the most terms, and all others say as many.
+                # Only those with the most terms are kept.
                 many = [len(find_lacking(mentions[number], self._decode(one))) for one in some]
                 kept = [one for one, lacks in zip(some, many) if lacks == min(many)]
                 found[number] = sorted(kept, key=lambda one: -one.score)
@@ -221,7 +219,7 @@ class Translator:
         return found, [tuple(term[0] for term in terms) for terms in lacking]
 
     def _find_terms(self, text: str, task: Task) -> list[Mention]:
-        """The terms in a sentence, with those of their translations that may be said."""
+        """Find the terms in a sentence, each with those of its translations that are not forbidden."""
         found: list[Mention] = []
         if not self.glossary:
             return found
@@ -230,7 +228,7 @@ class Translator:
         for one in self.glossary.find(said, any_case=task.in_any_case):
             term = tuple(own for own in one.term if not is_forbidden(task, own))
             if not term:
-                raise DataError(f"{text[:60]!r}: {one.term[0]!r} is in the glossary and forbidden; give up one of them")
+                raise DataError(f"{text[:60]!r}: {one.term[0]!r} is in the glossary and forbidden; drop one of them")
             found.append(one._replace(term=term))
         return found
 
@@ -243,9 +241,9 @@ class Translator:
         done: Callable[[int, int], None] = lambda found, wanted: None,
         records: dict[int, Record] | None = None,
     ) -> tuple[list[Task], list[list[Hypothesis]]]:
-        """Search for sentences; returns what was searched for in the end, and the translations.
+        """Search for translations; return the tasks as they were searched in the end, and the translations.
 
-        The few that have halves of characters are searched for again, under a rule that would slow down all others.
+        The few with halves of characters are searched again, under a rule that would slow down all others.
         """
         tasks, found = list(tasks), [list[Hypothesis]()] * len(tasks)
 
@@ -266,7 +264,7 @@ class Translator:
         return tasks, found
 
     def _is_broken(self, hypothesis: Hypothesis) -> bool:
-        """Whether it has bytes that are no characters."""
+        """Whether a hypothesis has bytes that do not make characters."""
         if not self._bytes[hypothesis.tokens].any():
             return False
         return not is_text(b"".join(spell_piece(self.pieces[token]) for token in hypothesis.tokens))
@@ -282,7 +280,7 @@ class Translator:
     def _sentence(
         self, piece: str, given: str, alternatives: tuple[Alternative, ...], unsaid: tuple[str, ...]
     ) -> Sentence:
-        """What was found for a sentence, in capitals if it was given to the model in small letters."""
+        """Return a sentence with its alternatives, in capitals if the model was given it in lower case."""
         if given != piece:
             raised: dict[str, Alternative] = {}
             for one in alternatives:
@@ -291,7 +289,7 @@ class Translator:
         return Sentence(self._normal(given), alternatives, unsaid)
 
     def _to_small(self, piece: str, request: Request) -> str:
-        """A sentence in capitals in small letters, if the model could only spell it and need not say what is given."""
+        """Return a sentence in capitals as lower case, if the model could only spell it; not with anything required."""
         subwords = self.subwords["source"]
         if not in_capitals(piece) or request.prefix or request.require or subwords.find_tag(piece):
             return piece
@@ -300,14 +298,14 @@ class Translator:
         return small if capitals > SPELLED * letters else piece
 
     def _different(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """Those that are different texts, in their order: of the same text in other subwords the first."""
+        """Return the hypotheses that differ as text, in order; of the same text in other subwords, only the first."""
         first: dict[str, Hypothesis] = {}
         for one in hypotheses:
             first.setdefault(self._decode(one), one)
         return list(first.values())
 
     def lay_out(self, request: Request, options: Options, name: str) -> LaidOut:
-        """The sentences of a text as they stand there, and what stands around them."""
+        """Return the sentences of a text, unchanged, and the layout around them."""
         self.check(request, name)
         longest = options.longest if self._positions is None else min(options.longest, self._positions - 1)
 
@@ -315,52 +313,54 @@ class Translator:
             return len(self.subwords["source"].encode(self._normal(text)))
 
         one = bool(request.prefix or request.require)
-        tag = self.subwords["source"].find_tag(request.text)  # which language is wanted is told with each sentence
+        tag = self.subwords["source"].find_tag(request.text)  # says the target language, so each sentence needs it
         text = request.text.lstrip().removeprefix(tag).lstrip(" ") if tag else request.text
         pieces, layout = lay_out(text, count, longest, "never" if one else options.split, options.split_over)
         pieces = [f"{tag} {piece}" for piece in pieces] if tag else pieces
         if one and len(pieces) > 1:
             raise DataError(
-                f"{name}: has {len(pieces):,} lines, and a prefix or a required phrase is for one sentence; "
-                "give each line as a text of its own"
+                f"{name}: has {len(pieces):,} lines, but a prefix or a required phrase is for one sentence; "
+                "give each line as a separate text"
             )
         for piece in pieces:
-            # What may be split was; what may not is refused by name. A token has a byte, but for the first space.
+            # What may be split has been; the rest is refused by name. A token has a byte or more, save the first space.
             if len(self._normal(piece).encode()) >= longest and (tokens := count(piece)) > longest:
                 whole = "text with a prefix or a required phrase" if one else "sentence that may not be split"
                 remedy = f", or raise longest = {longest:,}" if longest == options.longest else ""
                 raise DataError(
-                    f"{name}: a {whole} has {tokens:,} tokens, and {longest:,} are the most that are translated at "
-                    f"once; split it{remedy}: {piece[:60]!r} …"
+                    f"{name}: a {whole} has {tokens:,} tokens, and at most {longest:,} are translated "
+                    f"at once; split it{remedy}: {piece[:60]!r} …"
                 )
         return pieces, layout
 
     def check(self, request: Request, name: str) -> None:
-        """Refuse what is no text, and phrases that are nothing."""
+        """Refuse what is not text, empty phrases, and phrases both required and forbidden."""
         for text in (request.text, request.prefix, *request.require, *request.forbid):
             try:
                 text.encode()
             except UnicodeEncodeError as error:
                 number = ord(text[error.start])
-                # As which Python holds a byte of a command line or a terminal that is not UTF-8.
-                byte = f", or byte 0x{number - 0xDC00:02X} of what is not UTF-8" if 0xDC80 <= number <= 0xDCFF else ""
+                # Python keeps bytes of a command line or a terminal that are not UTF-8 in this range.
+                byte = (
+                    f", or byte 0x{number - 0xDC00:02X} of text that is not UTF-8" if 0xDC80 <= number <= 0xDCFF else ""
+                )
                 raise DataError(
-                    f"{name}: character {error.start + 1} is half of a surrogate pair{byte}: no text; remove it"
+                    f"{name}: character {error.start + 1} is half of a surrogate pair{byte}; remove it"
                 ) from None
         for phrase in (*request.require, *request.forbid):
             if not self._normal(phrase):
-                raise DataError(f"{name}: {phrase!r} is no phrase to require or forbid; give words, or leave it out")
+                raise DataError(f"{name}: {phrase!r} has no words to require or forbid; give some, or leave it out")
         for phrase in request.require:
             own = (one for one in request.forbid if find_whole(self._normal(one), self._normal(phrase)))
             if (wrong := next(own, None)) is not None:
-                raise DataError(f"{name}: {phrase!r} is required and {wrong!r} forbidden; give up one of them")
+                raise DataError(f"{name}: {phrase!r} is required and {wrong!r} forbidden; drop one of them")
 
     def _normal(self, text: str) -> str:
-        """A text in the form that the training text was brought to."""
+        """Normalise a text as the training text was."""
         return normalise(text, self._clean)[0]
 
     def task(self, request: Request) -> Task:
-        """A request of one sentence as the search takes it."""
+        """Turn a request of one sentence into a task for the search."""
         target = self.subwords["target"]
         return Task(
             self.tokens(request.text, "source"),
@@ -370,12 +370,12 @@ class Translator:
         )
 
     def tokens(self, text: str, side: str) -> np.ndarray:
-        """A text in the form that the training text was brought to, as tokens with their end."""
+        """Return the tokens of a text, normalised as the training text was, with their end."""
         subwords = self.subwords[side]
         return np.array(subwords.close(subwords.encode(self._normal(text))), np.int32)
 
     def align(self, pairs: Sequence[Pair]) -> list[Links]:
-        """Which word of a source each word of a translation comes from, both given as tokens with their ends."""
+        """Link the words of each translation to those of its source, both given as tokens with their ends."""
         shares = attention_shares(self.loaded[0].model, pairs, self._heads)
         sides = self.subwords["source"], self.subwords["target"]
         return [
@@ -397,7 +397,7 @@ class Translator:
         ]
 
     def _copy_unknown(self, texts: Sequence[str], pairs: Sequence[Pair]) -> list[Sequence[str]]:
-        """What stands in the sources where their translations have an unknown token; nothing where none does."""
+        """Return the source's texts for the unknown tokens of each translation; nothing for one without any."""
         copied: list[Sequence[str]] = [()] * len(pairs)
         numbers = [number for number, pair in enumerate(pairs) if all(UNKNOWN in tokens for tokens in pair)]
         if not numbers:
@@ -411,7 +411,7 @@ class Translator:
 
     @cached_property
     def _bytes(self) -> np.ndarray:
-        """Which of the target's subwords are a single byte, of a character that has several."""
+        """Which of the target's subwords are single bytes of multi-byte characters."""
         return np.array([is_byte(spell_piece(piece)) for piece in self.pieces])
 
     @cached_property
@@ -421,7 +421,7 @@ class Translator:
 
 
 def _cut_windows(texts: Iterable[str | Request]) -> Iterator[tuple[list[Request], TransduceError | None]]:
-    """As many texts as are searched for together; an error of what gives the texts comes with those before it."""
+    """Yield the texts to search together; an error while reading them comes with the texts before it."""
     window: list[Request] = []
     characters = 0
     try:
@@ -440,7 +440,7 @@ def _cut_windows(texts: Iterable[str | Request]) -> Iterator[tuple[list[Request]
 
 
 def _is_copied(piece: str, request: Request) -> bool:
-    """Whether a sentence is its own translation: it has no letters or digits, and nothing else is asked for."""
+    """Whether a sentence is its own translation: it has no letters or digits, and the request allows it."""
     if any(map(str.isalnum, piece)) or request.prefix or request.require:
         return False
     return not any(phrase in piece for phrase in request.forbid)

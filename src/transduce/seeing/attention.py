@@ -1,7 +1,7 @@
-"""Where a model looks: the weights of all three kinds of attention (section 3.2.3), and what it says at each step.
+"""A model's attention weights, of all three kinds (section 3.2.3), and its predictions at each step.
 
-They are the model's own, of the plain path; nothing is computed a second way. A pair is a source and a target as tokens
-with their ends. The decoder takes in the beginning and the target without its end; at step i it says target[i].
+They come from the model's own plain path; nothing is computed a second way. A pair is a source and a target as tokens,
+end marks included. The decoder reads the begin mark and the target without its end; at step i it predicts target[i].
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,43 +19,43 @@ from transduce.model.transformer import Transformer
 from transduce.seeing.kinds import Kind
 from transduce.text.subwords import BEGIN
 
-WEIGHTS = 1 << 24  # weights of a batch that may be in memory at once, about
+WEIGHTS = 1 << 24  # about how many weights of a batch may be in memory at once
 
 Layers = list[Float[np.ndarray, "heads query key"]]
 
 
 @dataclass(frozen=True)
 class Attention:
-    """One pair's attention weights, a table for each layer; every row is a distribution over what is looked at."""
+    """One pair's attention weights, one array per layer; every row is a distribution over the keys."""
 
     encoder: Layers
-    """the source looks at itself"""
+    """self-attention of the source"""
     decoder: Layers
-    """what was said looks at itself, never ahead: row i and column i are the token taken in at step i"""
+    """self-attention of the decoder's input, never ahead: row i and column i are the token read at step i"""
     cross: Layers
-    """the step that says target[i] looks at the source"""
+    """attention to the source: row i is the step that predicts target[i]"""
 
     def of(self, kind: Kind) -> Layers:
-        """The layers of one kind."""
+        """Return the layers of one kind."""
         return getattr(self, kind)
 
 
 @dataclass(frozen=True)
 class Looked:
-    """What a model did with one pair."""
+    """A model's attention and predictions for one pair."""
 
     attention: Attention
     log_probabilities: Float[np.ndarray, " target"]
-    """of each token of the target, given those before it"""
+    """of each target token, given those before it"""
     rivals: Int[np.ndarray, "target rivals"]
-    """the most probable tokens of each step, the most probable first; the target's own may be among them"""
+    """the most probable tokens at each step, best first; the target's own may be among them"""
     rival_scores: Float[np.ndarray, "target rivals"]
     """their log-probabilities"""
 
 
 @torch.inference_mode()
 def look(model: Transformer, pairs: Sequence[Pair], rivals: int = 0) -> Iterator[tuple[int, Looked]]:
-    """Yield each pair's number and what the model does with it, some pairs at a time."""
+    """Yield each pair's index and the model's results, with the `rivals` best tokens of each step, batch by batch."""
     _refuse_long(model.config, pairs)
     encoder_layers, decoder_layers = model.config.stacks()
     rivals = min(rivals, model.config.vocabulary)
@@ -91,7 +91,7 @@ def _refuse_long(config: ModelConfig, pairs: Sequence[Pair]) -> None:
     longest = max((max(map(len, pair)) for pair in pairs), default=0)
     if config.positions == "learned" and longest > config.max_positions:
         raise DataError(
-            f"a sentence has {longest:,} tokens, and the model has learned positions for {config.max_positions:,} "
+            f"a sentence has {longest:,} tokens, but the model has learned positions for only {config.max_positions:,} "
             "(model.max_positions); leave it out"
         )
 

@@ -1,4 +1,4 @@
-"""How a translation might go on from a word of it: the best translation for each of the likeliest next words."""
+"""Ways to continue a translation from one of its words: the best translation for each of the likeliest next words."""
 
 from dataclasses import replace
 
@@ -12,21 +12,21 @@ from transduce.errors import DataError
 from transduce.seeing.attention import look
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
 
-LOOKED_AT = 256  # next subwords, of which those are taken that begin a word
+LOOKED_AT = 256  # likeliest next subwords, before those that continue a word are dropped
 
 
 def find_branches(translator: Translator, request: Request, config: SearchConfig, many: int) -> list[Alternative]:
-    """Translations that begin with the request's prefix and go on in different ways, the best first.
+    """Return translations that begin with the request's prefix and continue in different ways, best first.
 
-    The translations of an n-best list mostly differ near their ends. These differ in the subword behind the prefix, and
-    each is the best that the search finds from there on.
+    The translations of an n-best list mostly differ near their ends. These differ in the subword after the prefix, and
+    each is the best that the search finds from there.
     """
     translator.check(request, "the sentence")
     task = translator.task(request)
     if len(task.source) == 1:
         raise DataError("there is nothing to translate: the sentence is empty; give some words")
     prefix, target = list(task.prefix), translator.subwords["target"]
-    # The last step of this pass comes behind the prefix: its rivals are what might be said next.
+    # The last step of this pass follows the prefix: its rivals are the likeliest next subwords.
     pair = (np.asarray(task.source), np.array([*prefix, END], np.int32))
     ((_, looked),) = look(translator.loaded[0].model, [pair], LOOKED_AT)
     following = [
@@ -39,13 +39,13 @@ def find_branches(translator: Translator, request: Request, config: SearchConfig
     ranked = sorted((best for best, *_ in found), key=lambda hypothesis: -hypothesis.score)
     alternatives = {
         target.decode(hypothesis.tokens): Alternative.read(hypothesis, target)
-        for hypothesis in reversed(ranked)  # of equal texts the best stays
+        for hypothesis in reversed(ranked)  # worst first, so that of equal texts the best is kept
     }
     return sorted(alternatives.values(), key=lambda alternative: -alternative.score)
 
 
 def _begins_word(prefix: str, piece: str) -> bool:
-    """Whether a subword leaves the prefix's last word as it is; it does where words have no spaces between them."""
+    """Return whether a subword leaves the prefix's last word as it is; after a letter without case, every one does."""
     if not prefix or piece.startswith(SPACE) or not piece[:1].isalnum():
         return True
     last = prefix[-1]

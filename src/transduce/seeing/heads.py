@@ -1,4 +1,4 @@
-"""The heads of a model over a test set: what each looks at, and what becomes of the model without it."""
+"""The heads of a model over a test set: what each attends to, and how the model does without it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,32 +21,32 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Without:
-    """How the model fares with a head switched off."""
+    """The model's quality with one head switched off."""
 
     loss: float
-    """nats a target token"""
+    """in nats per target token"""
     bleu: float | None
-    """of its translations, if they were asked for"""
+    """of its translations, if requested"""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What was measured of a model's heads."""
+    """The measurements of a model's heads over a test set."""
 
     model: str
     sentences: int
     tokens: int
-    """of the target, with the ends"""
+    """target tokens, end marks included"""
     reference: str
-    """what the alignments were compared with"""
+    """what the heads' alignments were compared with"""
     loss: float
-    """of the whole model, nats a target token"""
+    """of the whole model, in nats per target token"""
     bleu: Bleu | None
     heads: dict[Head, Profile]
     without: dict[Head, Without]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; layers and heads are counted from 1, as on the command line."""
+        """Return the JSON form; layers and heads are counted from 1, as on the command line."""
         return {
             "format": FORMAT,
             "model": self.model,
@@ -75,7 +75,7 @@ class Findings:
 def measure_profiles(
     translator: Translator, pairs: Sequence[Pair], links: Sequence[Links], done: Callable[[int], None] = lambda _: None
 ) -> dict[Head, Profile]:
-    """What each head of the model looks at; links are those that its alignments are compared with."""
+    """Return what each head of the model attends to; its alignments are compared with `links`."""
     model, names = translator.loaded[0].model, translator.subwords
     sides = [
         Sides(
@@ -107,7 +107,7 @@ def measure_profiles(
 
 
 def measure_loss(translator: Translator, pairs: Sequence[Pair]) -> float:
-    """The mean of -log P over the target's tokens."""
+    """Return the mean of -log P over the target tokens."""
     scores = score_pairs(translator.loaded[0].model, pairs)
     return -float(np.concatenate(scores).sum(dtype=np.float64)) / sum(map(len, scores))
 
@@ -120,7 +120,7 @@ def measure_without(
     heads: Sequence[Head],
     done: Callable[[int], None] = lambda _: None,
 ) -> dict[Head, Without]:
-    """The loss without each of some heads; and BLEU, if there is what makes an engine of the changed model."""
+    """Return the loss without each of the heads, and BLEU if `make_engine` can make an engine of the changed model."""
     model = translator.loaded[0].model
     found: dict[Head, Without] = {}
     for count, head in enumerate(heads, 1):
@@ -132,7 +132,7 @@ def measure_without(
 
 
 def measure_bleu(translator: Translator, engine: Engine, texts: tuple[Sequence[str], Sequence[str]]) -> Bleu:
-    """BLEU of an engine's translations."""
+    """Return the BLEU of an engine's translations."""
     sources, references = texts
     translations = Translator(translator.loaded, engine).translate(list(sources))
     return corpus_bleu([found.text for found in translations], references)

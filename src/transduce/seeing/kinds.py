@@ -1,8 +1,8 @@
-"""The names that the pages, the pictures and the command line share; nothing heavy is imported for them."""
+"""Names shared by the pages, the pictures and the command line; this module imports nothing heavy."""
 
 from typing import Literal, get_args
 
 Kind = Literal["encoder", "decoder", "cross"]
-"""the encoder's attention to its own sentence, the decoder's to what was said, and the decoder's to the encoder"""
+"""self-attention of the encoder, self-attention of the decoder, and the decoder's attention to the encoder"""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 View = Literal["lines", "map"]

@@ -12,15 +12,15 @@ class PictureConfig(Settings):
     """What --svg draws."""
 
     kind: Kind = "encoder"
-    """attention of the encoder or the decoder to itself, or from the decoder to the encoder (cross)"""
+    """self-attention of the encoder or the decoder, or the decoder's attention to the encoder (cross)"""
     layer: int | None = None
     """layer, counted from 1; off: the last"""
     head: tuple[int, ...] = ()
-    """heads, counted from 1; none named: all"""
+    """heads, counted from 1; all if none is named"""
     view: View = "lines"
-    """lines between words as in the paper's figures, or a heat map for each head"""
+    """lines between words as in the paper's figures, or one heat map for each head"""
     word: str = ""
-    """draw only where this word looks"""
+    """draw only what this word attends to"""
 
     def problems(self) -> Iterator[str]:
         yield from self.at_least(1, "layer")
@@ -29,19 +29,19 @@ class PictureConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsConfig(Settings):
-    """What is measured of heads."""
+    """What to measure."""
 
     sentences: int = 500
-    """measure over so many sentences, the first of the files"""
+    """measure over the first N sentences of the files"""
     switch: bool = True
     """also measure the loss with each head switched off"""
     bleu: bool = False
-    """also translate with each head switched off, for BLEU: the whole test set once for each head"""
+    """also measure BLEU with each head switched off; translates all these sentences once for each head"""
     only: tuple[str, ...] = ()
-    """switch off these alone, such as cross.1.2: layer 1, head 2; none named: each in turn"""
+    """switch off only these heads, such as cross.1.2 (layer 1, head 2); if none is named, each in turn"""
 
     def problems(self) -> Iterator[str]:
         yield from self.at_least(1, "sentences")
         for name in ("bleu", "only"):
             if getattr(self, name) and not self.switch:
-                yield f"{name} is about heads that are switched off, and switch = false; use one of them"
+                yield f"{name} needs heads to be switched off, but switch = false; use one of them"

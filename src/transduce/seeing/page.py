@@ -1,6 +1,6 @@
-"""Pages in one file: styles, scripts and data within, nothing from elsewhere, and nothing else may run or be loaded.
+"""Single-file pages: styles, scripts and data are inside, and nothing else may run or be loaded.
 
-The data lie in the page as JSON, apart from what shows them: `pages/*.js` are given nothing but that.
+The data are in the page as JSON, apart from the scripts; the functions in `pages/*.js` get nothing else.
 """
 
 import json
@@ -18,7 +18,7 @@ HEADS_SCRIPTS = ("draw.js", "heads.js")
 
 
 def make_page(title: str, data: Any, scripts: tuple[str, ...], show: str) -> str:
-    """A page that shows the data: `show` is the function of the scripts that does it."""
+    """Return a page that shows the data; `show` names the script function that draws them."""
     style = _read("look.css")
     script = "\n".join(
         [
@@ -27,7 +27,7 @@ def make_page(title: str, data: Any, scripts: tuple[str, ...], show: str) -> str
             f'{show}(document.querySelector("main"), JSON.parse(document.getElementById("data").textContent));\n',
         ]
     )
-    # Only what stands here may run, by its checksum; pictures are those that the page makes to save them.
+    # Only the style and script below may run, by their checksums; the only images are those the page makes for saving.
     policy = (
         f"default-src 'none'; script-src '{_checksum(script)}'; style-src '{_checksum(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -43,7 +43,7 @@ def make_page(title: str, data: Any, scripts: tuple[str, ...], show: str) -> str
 <style>{style}</style>
 </head>
 <body>
-<main><noscript>This page draws with a script, which is switched off here.</noscript></main>
+<main><noscript>This page needs JavaScript, which is switched off here.</noscript></main>
 <script type="application/json" id="data">{as_data(data)}</script>
 <script>{script}</script>
 </body>
@@ -52,7 +52,7 @@ def make_page(title: str, data: Any, scripts: tuple[str, ...], show: str) -> str
 
 
 def make_frame(title: str, page: str, height: int) -> str:
-    """A page inside another, such as a notebook: its scripts run there, and reach nothing around them."""
+    """Return a frame that holds a page, for a notebook say; its scripts run but reach nothing outside it."""
     look = f"width: 100%; height: {height}px; border: 0"
     return (
         f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-downloads" style="{look}" '
@@ -61,7 +61,7 @@ def make_frame(title: str, page: str, height: int) -> str:
 
 
 def as_data(value: Any) -> str:
-    """JSON that no HTML parser takes for markup."""
+    """Return JSON that no HTML parser takes for markup."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
@@ -69,7 +69,7 @@ def as_data(value: Any) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file in one step; a path that is not Unicode may be in it."""
+    """Write a file in one step; the text may contain a path that is not Unicode."""
     replace_file(path, text.encode("utf-8", "replace"))
 
 

@@ -1,6 +1,6 @@
-"""Attention as a picture for a paper: SVG, with lines between words as in Figures 3 to 5, or as heat maps.
+"""Attention as an SVG picture for a paper: lines between words as in Figures 3 to 5, or heat maps.
 
-It is made of nothing but numbers and escaped words, so that it opens anywhere and can be edited.
+The SVG holds only numbers and escaped words, so it opens anywhere and can be edited.
 """
 
 from collections.abc import Sequence
@@ -13,42 +13,42 @@ from jaxtyping import Float
 from transduce.seeing.kinds import View
 from transduce.text.subwords import SPACE
 
-# The colours of Okabe and Ito, which people with any kind of colour vision can tell apart; as on the page.
+# After the colours of Okabe and Ito, which people with any kind of colour vision can tell apart; the page has the same.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b8569a", "#c98a00", "#3d9fdb", "#8a7d00", "#4d4d4d")
-SIZE = 14  # of letters
-LETTER = 7.6  # about the width of one; a picture knows no font
+SIZE = 14  # of the font
+LETTER = 7.6  # width of a letter, about; the reader's font is unknown
 STEP = 22  # from word to word
 GAP = 210  # between the two rows of words
-LEAST = 0.02  # weights that are drawn
+LEAST = 0.02  # weight below which no line is drawn
 PANELS = 4  # heat maps side by side
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn: some heads of one layer, and which words look and are looked at."""
+    """What to draw: some heads of one layer, with the words that attend and those attended to."""
 
     queries: Sequence[str]
     keys: Sequence[str]
     weights: Float[np.ndarray, "heads query key"]
     """of all heads of the layer"""
     heads: Sequence[int]
-    """which of them, counted from 0"""
+    """which of them to draw, counted from 0"""
     title: str
     words: Sequence[int] | None = None
-    """the queries whose lines are drawn; none: of all"""
+    """the queries whose weights are drawn; None: all"""
 
     def _repr_svg_(self) -> str:
-        """In a notebook: as lines."""
+        """Show the picture in a notebook, as lines."""
         return draw_lines(self)
 
 
 def draw(picture: Picture, view: View) -> str:
-    """The picture as SVG."""
+    """Return the picture as SVG."""
     return draw_lines(picture) if view == "lines" else draw_maps(picture)
 
 
 def readable(piece: str) -> str:
-    """A subword as a person reads it: what begins a word stands alone, what goes on a word has a dot before it."""
+    """Return a subword as people see it: bare if it begins a word, with a dot before it if it continues one."""
     if piece.startswith("⟨") and piece.endswith("⟩"):
         return piece
     text = piece.removeprefix(SPACE).replace(SPACE, "␣")
@@ -56,7 +56,7 @@ def readable(piece: str) -> str:
 
 
 def draw_lines(picture: Picture) -> str:
-    """Words above and below, turned as in the paper's figures; a line is as strong as its weight."""
+    """Draw words above and below, turned as in the paper's figures; a line is as strong as its weight."""
     above, below = ([readable(piece) for piece in side] for side in (picture.queries, picture.keys))
     top, bottom = _length(above), _length(below)
     first, second = 30 + top, 30 + top + GAP
@@ -85,7 +85,7 @@ def draw_lines(picture: Picture) -> str:
 
 
 def draw_maps(picture: Picture) -> str:
-    """A heat map for each head, with its words; the colour of a cell is as strong as its weight."""
+    """Draw a heat map for each head, with its words; a cell's colour is as strong as its weight."""
     rows, columns = ([readable(piece) for piece in side] for side in (picture.queries, picture.keys))
     left, top, cell = _length(rows) + 8, _length(columns) + 8, 18
     wide, high = left + cell * len(columns) + 18, top + cell * len(rows) + 40
@@ -141,5 +141,5 @@ def _length(words: Sequence[str]) -> int:
 
 
 def _text(text: str) -> str:
-    """A text that XML can hold."""
+    """Return the text escaped for XML, its unprintable characters replaced."""
     return escape("".join(letter if letter.isprintable() else "�" for letter in text))

@@ -1,7 +1,7 @@
-"""What a head looks at, measured: shares of its attention, each beside what even attention would give.
+"""Measures of what a head attends to: shares of its attention, each beside that of even attention.
 
-A share is the mean, over all queries that have such keys, of the weight on them. So a head of any model can be compared
-with chance: over a sentence of five tokens even attention gives the previous one 20 %.
+A share is the weight on keys of one sort, averaged over all queries that have such keys. Even attention shows what is
+chance: in a sentence of five tokens, it gives the previous one 20 %.
 """
 
 import unicodedata
@@ -17,14 +17,14 @@ from transduce.seeing.kinds import Kind
 from transduce.text.subwords import SPACE
 
 FAR = 5  # tokens away
-LEAD = 0.25  # by which a share must exceed that of even attention to make a role
-BROAD = 0.9  # of the largest entropy there could be
+LEAD = 0.25  # by which a share must exceed that of even attention to be a role
+BROAD = 0.9  # evenness from which a head without a role is broad
 
-# What each share is of, in the order of the page; docs/seeing.md says it at length.
+# The keys of each share, in the page's order; docs/seeing.md explains them.
 MEASURES = {
     "previous": "previous token",
     "next": "next token",
-    "same": "its own place",
+    "same": "its own position",
     "word": "rest of its word",
     "twin": "same subword",
     "begin": "the beginning",
@@ -39,14 +39,14 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Sides:
-    """One pair as subwords, without the marks of beginning and end; and what is known of it."""
+    """One pair as subwords, without begin and end marks, and its reference alignment."""
 
     source: Sequence[str]
     target: Sequence[str]
     links: Links
-    """(source word, target word) pairs to agree with"""
+    """(source word, target word) pairs that heads are compared with"""
     ended: bool = True
-    """whether the source has a mark of its end"""
+    """whether the source has an end mark in the model"""
 
 
 Masks = Mapping[str, Bool[np.ndarray, "query key"]]
@@ -59,13 +59,13 @@ class Frequencies:
         self.counts = Counter(piece for sentence in sentences for piece in sentence)
 
     def rarest(self, pieces: Sequence[str]) -> Bool[np.ndarray, " pieces"]:
-        """Which subwords of a sentence are its rarest."""
+        """Return a mask of a sentence's rarest subwords."""
         counts = [self.counts[piece] for piece in pieces]
         return np.array([count == min(counts) for count in counts], bool)
 
 
 def mask_self(pieces: Sequence[str], rare: Frequencies, kind: Kind, *, ended: bool = True) -> Masks:
-    """What a sentence's tokens may look at in itself: with an end (encoder), or after a beginning (decoder)."""
+    """Return each measure's mask for self-attention, with the encoder's end mark if `ended`, or the decoder's begin."""
     many = len(pieces) + (ended or kind == "decoder")
     inside = np.s_[1:] if kind == "decoder" else np.s_[: len(pieces)]
     words, names = np.full(many, -1), np.full(many, "", object)
@@ -95,7 +95,7 @@ def mask_self(pieces: Sequence[str], rare: Frequencies, kind: Kind, *, ended: bo
 
 
 def mask_cross(sides: Sides, rare: Frequencies) -> Masks:
-    """What the steps that say a translation may look at in the source."""
+    """Return each measure's mask for the decoder's attention to the source."""
     steps, many = len(sides.target) + 1, len(sides.source) + sides.ended
     inside = np.s_[: len(sides.source)]
     every = np.ones((steps, 1), bool)
@@ -109,7 +109,7 @@ def mask_cross(sides: Sides, rare: Frequencies) -> Masks:
 
 
 def is_punctuation(piece: str) -> bool:
-    """Whether a subword is nothing but punctuation."""
+    """Return whether a subword is only punctuation."""
     text = piece.replace(SPACE, "")
     return bool(text) and all(unicodedata.category(letter).startswith("P") for letter in text)
 
@@ -126,7 +126,7 @@ class Tally:
         self.entropy, self.evenness, self.distance = np.zeros(heads), np.zeros(heads), np.zeros(heads)
 
     def add(self, weights: Float[np.ndarray, "heads query key"], masks: Masks, *, causal: bool) -> None:
-        """Count one sentence's attention."""
+        """Add one sentence's attention."""
         wide = weights.astype(np.float64)
         _, queries, keys = wide.shape
         seen = np.arange(1, queries + 1) if causal else np.full(queries, keys)
@@ -142,7 +142,7 @@ class Tally:
         self.distance += np.einsum("hqk,qk->h", wide, away)
 
     def add_alignment(self, weights: Float[np.ndarray, "heads step source"], sides: Sides) -> None:
-        """Count the words that heads link as the links do, at the step that says a word and at the one after."""
+        """Count each head's links that are in the reference, read at the step that predicts a word and at the next."""
         wanted: dict[int, set[int]] = {}
         for source, target in sides.links:
             wanted.setdefault(target, set()).add(source)
@@ -163,7 +163,7 @@ class Tally:
         self.counts[name] += count
 
     def profile(self, head: int) -> "Profile":
-        """What was found of one head."""
+        """Return the profile of one head."""
         held = [name for name in MEASURES if self.counts[name]]
         queries, choices = max(1, self.queries), max(1, self.choices)
         return Profile(
@@ -177,22 +177,22 @@ class Tally:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a head looks at."""
+    """What a head attends to."""
 
     shares: Mapping[str, float]
-    """the mean weight on each of `MEASURES`; what no sentence has is left out"""
+    """mean weight on the keys of each of `MEASURES`; those that no sentence has are left out"""
     even: Mapping[str, float]
     """the same for even attention"""
     entropy: float
-    """of a query's weights, in nats, the mean"""
+    """mean entropy of a query's weights, in nats"""
     evenness: float
-    """the entropy as a share of the largest there could be"""
+    """mean entropy as a share of the largest possible"""
     distance: float
-    """mean number of places between a query and what it looks at"""
+    """mean number of positions between a query and what it attends to"""
 
     @property
     def role(self) -> str:
-        """The share that exceeds chance the most, if by LEAD; otherwise broad or mixed."""
+        """The measure that exceeds chance the most, if by at least LEAD; otherwise broad or mixed."""
         lead, name = max(((share - self.even[name], name) for name, share in self.shares.items()), default=(0.0, ""))
         if lead >= LEAD:
             return "aligned" if name == "aligned_after" else name

@@ -1,4 +1,4 @@
-"""The verbs `show` and `heads`: what is asked for, and the files that are written."""
+"""The verbs `show` and `heads`: their arguments, and the files they write."""
 
 import json
 import re
@@ -38,7 +38,7 @@ TITLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ShowJob:
-    """What `transduce show` is asked for."""
+    """The arguments of `transduce show`."""
 
     model: Path
     sentence: str
@@ -51,17 +51,15 @@ class ShowJob:
     picture: PictureConfig
     device: str
     settings: dict[str, Any]
-    """differences to the model's settings of search"""
+    """search settings that differ from the model's"""
 
 
 def show(job: ShowJob) -> None:
-    """Look at a sentence and write what was asked for; a page, if nothing was."""
-    # What can be wrong is looked at before the model is loaded.
+    """Look at a sentence and write the requested files; without a request, a page."""
+    # Check for mistakes before loading the model.
     config = strict.apply(read_config(find_model(job.model)).search, job.settings, "command line")
     if job.svg and job.svg.suffix.lower() != ".svg":
-        raise UsageError(
-            f"--svg {job.svg} is no .svg file; for a PNG save it from the page, or convert the SVG with a program"
-        )
+        raise UsageError(f"--svg {job.svg} does not end in .svg; for a PNG, save one from the page or convert the SVG")
     out = job.out or (None if job.svg or job.json else Path("attention.html"))
     _refuse_places(out, job.svg)
     roles = read_roles(job.roles) if job.roles else None
@@ -83,13 +81,13 @@ def show(job: ShowJob) -> None:
 
 
 def choose(seen: Seen, config: PictureConfig) -> Picture:
-    """The picture that is asked for, of the last layer and all heads unless others are named."""
+    """Return the requested picture; by default of the last layer and all its heads."""
     layers = seen.attention.of(config.kind)
     many = len(layers[0])
     if config.layer is not None and config.layer > len(layers):
-        raise UsageError(f"--layer {config.layer} is not there: {TITLES[config.kind]} has layers 1 to {len(layers)}")
+        raise UsageError(f"--layer {config.layer} does not exist: {TITLES[config.kind]} has layers 1 to {len(layers)}")
     if wrong := [head for head in config.head if head > many]:
-        raise UsageError(f"--head {wrong[0]} is not there: each layer has heads 1 to {many}")
+        raise UsageError(f"--head {wrong[0]} does not exist: each layer has heads 1 to {many}")
     layer = config.layer or len(layers)
     heads = [head - 1 for head in dict.fromkeys(config.head)] or list(range(many))
     queries, keys = seen.labels(config.kind)
@@ -99,7 +97,7 @@ def choose(seen: Seen, config: PictureConfig) -> Picture:
 
 
 def find_word(pieces: Sequence[str], word: str) -> list[int]:
-    """The subwords of a word, wherever it stands; the marks of beginning and end are no words."""
+    """Return the places of a word's subwords, wherever it occurs; begin and end marks are not words."""
     held = [place for place, piece in enumerate(pieces) if not piece.startswith("⟨")]
     numbers = number_words([pieces[place] for place in held])
     texts: dict[int, str] = {}
@@ -108,12 +106,12 @@ def find_word(pieces: Sequence[str], word: str) -> list[int]:
     found = [place for place, number in zip(held, numbers.tolist()) if texts[number].strip() == word.strip()]
     if not found:
         known = " ".join(dict.fromkeys(text.strip() for text in texts.values()))
-        raise DataError(f"--word {word!r} is none of the words that look: {known}")
+        raise DataError(f"--word {word!r} is not one of the words that attend: {known}")
     return found
 
 
 def read_roles(path: Path) -> dict[str, list[list[str]]]:
-    """The role of each head, by kind and layer, as `transduce heads` writes them, page or JSON."""
+    """Read each head's role, by kind and layer, from a page or JSON written by `transduce heads`."""
     try:
         text = path.read_text(encoding="utf-8")
         within = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
@@ -126,14 +124,14 @@ def read_roles(path: Path) -> dict[str, list[list[str]]]:
             layers[head["layer"] - 1].append(str(head["role"]))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DataError(
-            f"{path}: is no page of `transduce heads` and not its JSON ({error!r}); make it again"
+            f"{path}: is neither a page nor JSON from `transduce heads` ({error!r}); make it again"
         ) from None
     return roles
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsJob:
-    """What `transduce heads` is asked for."""
+    """The arguments of `transduce heads`."""
 
     model: Path
     source: Path
@@ -146,7 +144,7 @@ class HeadsJob:
 
 
 def heads(job: HeadsJob) -> None:
-    """Measure all heads over a test set and write what was asked for."""
+    """Measure all heads over a test set and write the requested files; without a request, a page."""
     out = job.out or (None if job.json else Path("heads.html"))
     _refuse_places(out)
     sources, references, gold = _read(job)
@@ -192,15 +190,15 @@ def heads(job: HeadsJob) -> None:
 def _refuse_places(*paths: Path | None) -> None:
     for path in paths:
         if path and not path.parent.is_dir():
-            raise DataError(f"{path}: there is no folder {path.parent}; make it first")
+            raise DataError(f"{path}: the folder {path.parent} does not exist; create it first")
         if path and path.is_dir():
-            raise DataError(f"{path}: this is a folder; name a file to write")
+            raise DataError(f"{path}: is a folder; name a file to write")
         if path and not may_be_page(path):
-            raise DataError(f"{path}: is there already, and is no page; remove it, or name another file")
+            raise DataError(f"{path}: already exists and is not a page; remove it, or name another file")
 
 
 def _read(job: HeadsJob) -> tuple[list[str], list[str], list[Links] | None]:
-    """The first sentences of the files that are not empty, and their alignments if they are given."""
+    """Return the first sentence pairs without an empty side, and their alignments if given."""
     paths = [job.source, job.target, *([job.alignments] if job.alignments else [])]
     lines = [read_lines(path) for path in paths]
     for path, some in zip(paths[1:], lines[1:]):
@@ -212,17 +210,19 @@ def _read(job: HeadsJob) -> tuple[list[str], list[str], list[Links] | None]:
     kept = [place for place, pair in enumerate(zip(lines[0], lines[1])) if all(text.strip() for text in pair)]
     kept = kept[: job.config.sentences]
     if not kept:
-        raise DataError(f"{job.source}, {job.target}: hold no pair of sentences; give a test set")
+        raise DataError(f"{job.source}, {job.target}: have no sentence pairs; give a test set")
     gold = [read_links(lines[2][place], job.alignments, place + 1) for place in kept] if job.alignments else None
     return [lines[0][place] for place in kept], [lines[1][place] for place in kept], gold
 
 
 def read_links(line: str, path: Path | None, number: int) -> Links:
-    """Links as others write them, 0-0 1-2: words of the source and the target, counted from 0."""
+    """Read a line of links such as 0-0 1-2: words of the source and the target, counted from 0."""
     links: Links = []
     for link in line.split():
         source, _, target = link.partition("-")
         if not (source.isdecimal() and target.isdecimal()):
-            raise DataError(f"{path}, line {number}: {link!r} is no link; wanted such as 0-0 1-2, counted from 0")
+            raise DataError(
+                f"{path}, line {number}: {link!r} is not a link; wanted links such as 0-0 1-2, counted from 0"
+            )
         links.append((int(source), int(target)))
     return links

@@ -1,6 +1,6 @@
-"""One sentence and its translation, seen through: attention, probabilities, the search, which word comes from which.
+"""What a model does with one sentence: attention, probabilities, the beam, which word comes from which.
 
-`Seen.to_dict` is its form for programs and for the page; docs/seeing.md describes it.
+`Seen.to_dict` is the JSON for programs and for the page; docs/seeing.md describes it.
 """
 
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ from transduce.seeing.tree import Node, make_tree
 from transduce.text.subwords import BEGIN, END
 
 FORMAT = 1
-LONGEST = 256  # tokens on a side; the tables grow with the square of it
+LONGEST = 256  # tokens on either side; the tables grow with its square
 RIVALS = 5
 DECIMALS = 4  # of weights on a page
-FRAME = 700  # pixels that a page is high in a notebook
+FRAME = 700  # height of a page in a notebook, in pixels
 NAMES = {BEGIN: "⟨begin⟩", END: "⟨end⟩"}
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Another token that might have been said."""
+    """Another token that the model could have chosen."""
 
     piece: str
     probability: float
@@ -40,12 +40,12 @@ class Rival:
 
 @dataclass(frozen=True)
 class Step:
-    """A token that was said, and what might have been said instead."""
+    """A token of the translation, and the others that the model could have chosen."""
 
     piece: str
     probability: float
     rank: int | None
-    """1 for the most probable; none where it is not among the first RIVALS + 1"""
+    """1 for the most probable; None if it is not among the first RIVALS + 1"""
     rivals: tuple[Rival, ...]
     """the most probable other tokens"""
 
@@ -55,32 +55,32 @@ class Seen:
     """What a model does with a sentence and its translation."""
 
     model: str
-    """the name of its run"""
+    """the name of its run or folder"""
     source: str
     target: str
     given: bool
-    """whether the translation was given, or else found by the search"""
+    """whether the translation was given rather than found by the search"""
     complete: bool
-    """false if the search cut it at the longest it might become"""
+    """false if the search cut it off at the maximum length"""
     log_probability: float
     """log P(target | source), in nats"""
     source_pieces: tuple[str, ...]
-    """the source's subwords and its end, if it has one"""
+    """the source's subwords, with its end mark if it has one"""
     taken_pieces: tuple[str, ...]
-    """what the decoder takes in: the beginning, then the target's subwords"""
+    """the decoder's input: the begin mark, then the target's subwords"""
     said_pieces: tuple[str, ...]
-    """what it says at each of these steps: the target's subwords, then the end"""
+    """the decoder's output at each of these steps: the target's subwords, then the end mark"""
     attention: Attention
     steps: tuple[Step, ...]
     links: Links
     """(source word, target word), counted from 0"""
     tree: tuple[Node, ...]
-    """the beam; empty where the translation was given"""
+    """the beam; empty if the translation was given"""
     tree_pieces: tuple[str, ...]
-    """the subword of each of its nodes"""
+    """the subword of each node"""
 
     def labels(self, kind: Kind) -> tuple[Sequence[str], Sequence[str]]:
-        """The subwords that look and those that are looked at."""
+        """Return the subwords that attend and those attended to."""
         match kind:
             case "encoder":
                 return self.source_pieces, self.source_pieces
@@ -90,20 +90,20 @@ class Seen:
                 return self.said_pieces, self.source_pieces
 
     def page(self, roles: dict[str, list[list[str]]] | None = None) -> str:
-        """A page that shows all of it; with the roles of the heads, if they are known."""
+        """Return a page that shows all of it, with the heads' roles if they are known."""
         data = self.to_dict(DECIMALS) | ({"roles": roles} if roles else {})
         return make_page(self.source, data, SENTENCE_SCRIPTS, "showSentence")
 
     def _repr_html_(self) -> str:
-        """The same page in a notebook."""
+        """Show the page in a notebook."""
         return make_frame(self.source, self.page(), FRAME)
 
     def _open_source(self) -> Sequence[str]:
-        """The source's subwords without its end."""
+        """Return the source's subwords without its end mark."""
         return self.source_pieces[:-1] if self.source_pieces[-1] == NAMES[END] else self.source_pieces
 
     def to_dict(self, digits: int = 6) -> dict[str, Any]:
-        """As JSON has it, weights and probabilities rounded to so many decimals."""
+        """Return the JSON form, with weights and probabilities rounded to `digits` decimals."""
         return {
             "format": FORMAT,
             "model": self.model,
@@ -138,13 +138,13 @@ class Seen:
 def see(
     translator: Translator, request: Request | str, config: SearchConfig | None = None, target: str | None = None
 ) -> Seen:
-    """Translate one sentence, or take the translation given, and look at what the first model does with it."""
+    """Translate a sentence, or take the given translation, and return what the first model does with it."""
     request = Request(request) if isinstance(request, str) else request
     config = config or translator.search
     translator.check(request, "the sentence")
     task = translator.task(request)
     if list(task.source) == translator.subwords["source"].close([]):
-        raise DataError("there is nothing to look at: the sentence is empty; give some words")
+        raise DataError("there is nothing to show: the sentence is empty; give some words")
     _refuse_long(len(task.source), "sentence")
     record: Record | None = None
     if target is None:
@@ -182,15 +182,13 @@ def see(
 
 
 def name_of(translator: Translator) -> str:
-    """The name of the first model's run, or of its own folder."""
+    """Return the name of the first model's run, or of its own folder."""
     return translator.loaded[0].name
 
 
 def _refuse_long(tokens: int, what: str) -> None:
     if tokens > LONGEST:
-        raise DataError(
-            f"the {what} has {tokens:,} tokens, and {LONGEST} are the most that are shown; give one sentence of it"
-        )
+        raise DataError(f"the {what} has {tokens:,} tokens, and at most {LONGEST} are shown; give one sentence of it")
 
 
 def _pieces(translator: Translator, tokens: Sequence[int] | np.ndarray, side: str) -> tuple[str, ...]:
@@ -214,7 +212,7 @@ def _step(
 
 
 def _words(pieces: Sequence[str]) -> list[int]:
-    """The word each subword belongs to; the ends belong to none."""
+    """Return the number of each subword's word; the pieces have no begin or end marks."""
     return number_words(pieces).tolist()
 
 

@@ -1,4 +1,4 @@
-"""Heads switched off: what they would have added is nothing, all else of the model stays as it is."""
+"""Switching heads off: they add nothing, and the rest of the model stays as it is."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class Head(NamedTuple):
 
 
 def all_heads(model: Transformer) -> list[Head]:
-    """Every head of a model: the encoder's, the decoder's own, and those that look from one to the other."""
+    """Return every head of a model: the encoder's, the decoder's own, and those that attend to the encoder."""
     encoder_layers, decoder_layers = model.config.stacks()
     stacks: tuple[tuple[Kind, int], ...] = (
         ("encoder", encoder_layers),
@@ -38,15 +38,15 @@ def all_heads(model: Transformer) -> list[Head]:
 
 
 def find_head(model: Transformer, name: str) -> Head:
-    """A head by its name: cross.1.2 is the second head of the first layer."""
+    """Return a head by its name: cross.1.2 is the second head of the first layer."""
     found = {f"{head.kind}.{head.layer + 1}.{head.head + 1}": head for head in all_heads(model)}
     if name not in found:
-        raise UsageError(f"{name} is no head of this model; the first is {next(iter(found))}, the last {[*found][-1]}")
+        raise UsageError(f"{name} is not a head of this model; its heads are {next(iter(found))} to {[*found][-1]}")
     return found[name]
 
 
 def attention_of(model: Transformer, kind: Kind, layer: int) -> MultiHeadAttention:
-    """The attention of one kind and layer."""
+    """Return the attention module of one kind and layer."""
     if kind == "encoder":
         found = model.encoder[layer]
         assert isinstance(found, EncoderLayer)
@@ -58,9 +58,9 @@ def attention_of(model: Transformer, kind: Kind, layer: int) -> MultiHeadAttenti
 
 @contextmanager
 def switched_off(model: Transformer, heads: Iterable[Head]) -> Iterator[None]:
-    """Let heads add nothing while the block lasts; afterwards the weights are the same bits as before.
+    """Switch heads off inside the block; afterwards the weights are restored bit for bit.
 
-    A head reaches the rest of the model through its own columns of W^O alone, so zeros there are the head masked.
+    A head reaches the rest of the model only through its own columns of W^O, so zeros there switch it off.
     """
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
     try:
@@ -74,5 +74,5 @@ def switched_off(model: Transformer, heads: Iterable[Head]) -> Iterator[None]:
         yield
     finally:
         with torch.no_grad():
-            for columns, before in reversed(kept):  # a head that was named twice was zero the second time
+            for columns, before in reversed(kept):  # a head named twice was already zero the second time
                 columns.copy_(before)

@@ -1,4 +1,4 @@
-"""The beam as a tree: what the search found, and the paths it did not take."""
+"""The beam as a tree: the translations that the search found, and the paths it did not take."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,29 +13,29 @@ Fate = Literal["ended", "dropped", "open", "on"]
 
 @dataclass(frozen=True)
 class Node:
-    """A token that some line of the beam said."""
+    """A token of some hypothesis in the beam."""
 
     parent: int
-    """the node before it, by its number; -1 for those that begin"""
+    """index of the node before it; -1 for a first token"""
     token: int
     log_probability: float
-    """of this token, after those before it"""
+    """of this token, given those before it"""
     total: float
-    """of all tokens up to this one"""
+    """log-probability of all tokens up to this one"""
     fate: Fate
-    """ended: it is an end; dropped: no line went on from it; open: a line stood here when the search was done; on: more
-    tokens follow"""
+    """ended: it is an end mark; dropped: no hypothesis continued from it; open: a hypothesis stood here when the search
+    ended; on: more tokens follow"""
     score: float | None = None
-    """of an end: the total over the length penalty, by which translations are ranked"""
+    """of an end mark: the total divided by the length penalty, by which translations are ranked"""
     taken: bool = False
-    """whether it is on the way to the translation that was chosen"""
+    """whether it is on the path to the chosen translation"""
 
 
 def make_tree(record: Record) -> list[Node]:
-    """All that lines of the beam have said; a node comes after its parent, the ends last, the best of them first."""
+    """Return the tokens of all hypotheses; a node comes after its parent, the end marks last, best first."""
     steps, beam = record.tokens.shape
     there = record.sums > -np.inf
-    # The number of the node at each step and line; the first step goes on from the beginning.
+    # The node at each step and line of the beam, or -1.
     numbers = np.where(there, np.cumsum(there).reshape(steps, beam) - 1, -1)
     parents: list[int] = []
     tokens: list[int] = []
@@ -67,10 +67,10 @@ def make_tree(record: Record) -> list[Node]:
 
 
 def _chosen(record: Record, numbers: np.ndarray, said: int) -> int:
-    """The last node of the translation that was chosen: the best end, or the best line where none ended."""
+    """Return the last node of the chosen translation: the best end mark, or the best line if none ended."""
     if record.ended or not said:
         return said if record.ended else -1
-    steps = np.flatnonzero((record.sums > -np.inf).any(1))[-1]  # in the last one nothing may have been left to say
+    steps = np.flatnonzero((record.sums > -np.inf).any(1))[-1]  # the last step may have no line left
     return int(numbers[steps, record.sums[steps].argmax()])
 
 

@@ -1,4 +1,4 @@
-"""What endpoints share: keys, limits, and errors as JSON with a reason."""
+"""What the endpoints share: keys, limits, and errors as JSON with a reason."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ from transduce.serving.options import ServeConfig
 
 
 class ForbiddenError(TransduceError):
-    """No key, or a wrong one."""
+    """The API key is missing or wrong."""
 
 
 class LimitError(TransduceError):
-    """More than is taken at once."""
+    """The request exceeds a limit."""
 
 
 class House:
-    """What all endpoints know: the models, the settings and the keys."""
+    """What all endpoints use: the models, the settings and the keys."""
 
     def __init__(self, models: Models, config: ServeConfig, keys: Sequence[str]):
         self.models, self.config, self._keys = models, config, [key.encode() for key in keys]
@@ -39,50 +39,52 @@ class House:
         return bool(self._keys)
 
     def check_key(self, request: Request, given: str | None = None) -> None:
-        """Let only those in who have a key: in the request itself, as X-API-Key, or as a bearer."""
+        """Refuse clients without a valid key: in the request itself, as X-API-Key, or as a bearer token."""
         if not self._keys:
             return
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         shown = given or request.headers.get("x-api-key") or (bearer if scheme.lower() == "bearer" else "")
-        # All are compared, in a time that does not tell how much of one was right.
+        # Compare all keys, each in a time that does not reveal how much of it was right.
         right = [hmac.compare_digest(shown.encode("utf-8", "replace"), key) for key in self._keys]
         if not any(right):
-            what = "this API key is not known" if shown else "an API key is needed: api_key, X-API-Key or a bearer"
+            what = (
+                "this API key is not valid" if shown else "an API key is required: api_key, X-API-Key or a bearer token"
+            )
             raise ForbiddenError(what)
 
     def check_size(self, *texts: str, most: int | None = None) -> None:
-        """Refuse texts that are too long together."""
+        """Refuse texts that are too long in total."""
         most = most or self.config.characters
         if (size := sum(map(len, texts))) > most:
-            raise LimitError(f"the request has {size:,} characters, and {most:,} are the most; send less at once")
+            raise LimitError(f"the request has {size:,} characters, and the limit is {most:,}; send less at once")
 
 
 # What each status means, for the schema.
 _REASONS = {
     400: "the request cannot be understood or fulfilled",
-    403: "an API key is needed",
+    403: "an API key is required",
     408: "the request did not arrive in time",
     413: "the request is too large",
     422: "a field is missing or has a wrong value",
-    503: "too much is being done; Retry-After says when to come back",
+    503: "the server is busy; Retry-After says when to try again",
     504: "the answer took too long",
 }
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors an endpoint may answer with, as the schema has them."""
+    """Return the errors an endpoint may answer with, for the schema."""
     return {
         status: {"model": Problem, "description": _REASONS[status]} for status in (*statuses, 403, 408, 413, 503, 504)
     }
 
 
 def problem(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An error as JSON."""
+    """Return an error as JSON."""
     return Response(as_json({"error": reason}), status, headers, "application/json")
 
 
 def describe(errors: Sequence[Any]) -> str:
-    """What is wrong with a form, in a line."""
+    """Return what is wrong with a form, in one line."""
     found = [
         f"{'.'.join(str(part) for part in error['loc'] if part != 'body') or 'the request'}: {error['msg']}"
         for error in errors[:5]
@@ -125,4 +127,4 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _fault(request: Request, error: Exception) -> Response:
-        return problem(500, "a fault of the server; its console says more")
+        return problem(500, "an internal error; see the server's console")

@@ -25,7 +25,7 @@ SEEING = ("draw.js", "attention.js", "beam.js", "sentence.js", "look.css")
 
 
 def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequence[str] = ()) -> ASGIApp:
-    """The application that answers for some models."""
+    """Return the application that serves the models."""
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -33,7 +33,7 @@ def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequen
         for model in models.served:
             await asyncio.to_thread(model.desk.close)
 
-    # FastAPI's own pages of documentation load scripts from elsewhere; ours is at /docs.
+    # FastAPI's own documentation pages load scripts from other sites; ours is at /docs.
     app = FastAPI(
         title="transduce",
         version=__version__,
@@ -51,9 +51,9 @@ def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequen
 
     @app.get("/health", tags=["server"], responses=problems())
     async def health() -> Health:
-        """Whether the server is there, and all desks work."""
+        """Check that the server is up and every model can translate."""
         if idle := [model.name for model in models.served if not model.desk.works]:
-            raise HTTPException(503, f"{', '.join(idle)} cannot translate any more; start the server again")
+            raise HTTPException(503, f"{', '.join(idle)} can no longer translate; restart the server")
         return Health()
 
     @app.get(
@@ -63,7 +63,7 @@ def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequen
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
     )
     async def show_metrics(request: Request) -> Response:
-        """Numbers for Prometheus."""
+        """Return the server's metrics for Prometheus."""
         house.check_key(request)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -88,7 +88,7 @@ def make_app(models: Models, config: ServeConfig, metrics: Metrics, keys: Sequen
 
 
 def _read_pages() -> dict[str, bytes]:
-    """All files of the pages, read once: a request names one of them and never a path."""
+    """Read all files of the pages, once: a request names one of them, never a path."""
     own_pages = [file for file in (files("transduce.serving") / "pages").iterdir() if file.is_file()]
     shared = [files("transduce.seeing") / "pages" / name for name in SEEING]
     return {file.name: file.read_bytes() for file in (*own_pages, *shared)}

@@ -1,7 +1,7 @@
 """A desk for many clients: one thread translates what waits, sentences of similar length together.
 
-Clients take turns sentence by sentence, so that a long document does not keep a short question waiting. Only what was
-asked with the same settings goes into one batch. What nobody waits for any more is not translated.
+Clients take turns sentence by sentence, so that a long document does not keep a short question waiting. A batch holds
+only sentences with the same settings. What nobody waits for any more is not translated.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from transduce.errors import TransduceError
 from transduce.serving.options import ServeConfig
 
 CHUNK = 4000  # characters of a document that are laid out at once, about
-ALONE = 1.0  # seconds after which a client is taken to be the only one, and no longer waits for others
+ALONE = 1.0  # seconds since two orders last overlapped, after which batches no longer wait for others
 AHEAD = 2  # chunks of a document that are at the desk at once, so that it never waits for the next one
 
-# A line, or as much of it as may be laid out at once: up to a space, or anywhere at last.
+# A line; one of more than 32,000 characters is cut at a space, or anywhere if it has none.
 _LINE = re.compile(r"[^\n]{0,32000}\n|[^\n]{1,32000}\Z|[^\n]{1,32000}\s|[^\n]{32000}")
 T = TypeVar("T")
 Settings = tuple[tuple[str, Any], ...]
-Found = tuple[int, int, Sentence]  # of which text, which sentence of it
+Found = tuple[int, int, Sentence]  # index of the text, index of the sentence in it, its translation
 
 
 class BusyError(TransduceError):
-    """There is as much to do as may be; come back in `seconds`."""
+    """The queue is full; try again in `seconds`."""
 
     def __init__(self, reason: str, seconds: float):
         super().__init__(f"{reason}; try again in {seconds:.0f} s")
@@ -46,22 +46,22 @@ class ClosedError(TransduceError):
 
 
 class FaultError(TransduceError):
-    """A fault of ours, met while translating."""
+    """An internal error while translating."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A sentence of a document, translated, with what stands behind it; the first with what stands before it too."""
+    """A translated sentence of a document with the text that follows it; the first also has the text before it."""
 
     source: str
     text: str
     done: int
-    """characters of the document that are translated, about"""
+    """characters of the document translated so far, about"""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What was translated together."""
+    """The figures of one batch, for the metrics."""
 
     sentences: int
     characters: int
@@ -72,7 +72,7 @@ class Batch:
 
 @dataclass(eq=False)
 class _Order:
-    """What one client waits for: texts, or a piece of work."""
+    """What one client waits for: translations, or other work with the model."""
 
     requests: Sequence[Request]
     options: Options
@@ -83,25 +83,25 @@ class _Order:
     arrived: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
     since: float = field(default_factory=time.monotonic)
     sentences: deque[tuple[int, int, Request]] | None = None
-    """those that wait; none before the texts are laid out"""
+    """those still waiting; None until the texts are laid out"""
     size: int = 0
-    """characters that wait"""
+    """characters still waiting"""
     gone: bool = False
 
     def deliver(self, result: Any) -> None:
-        """Tell the client, from the desk's thread."""
+        """Pass a result to the client, from the desk's thread."""
         if not self.gone and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.arrived.put_nowait, result)
 
     async def next(self) -> Any:
-        """What was delivered; an error is raised."""
+        """Return the next result; raise it if it is an error."""
         if isinstance(result := await self.arrived.get(), Exception):
             raise result
         return result
 
     @property
     def waits(self) -> bool:
-        """Whether something is left to do, and somebody waits for it."""
+        """Whether work is left and somebody waits for it."""
         return not self.gone and (self.sentences is None or bool(self.sentences))
 
 
@@ -113,28 +113,28 @@ class Desk:
         self._orders: deque[_Order] = deque()
         self._news = threading.Condition()
         self._closed = False
-        self._pace = 2000.0  # characters a second, as of late
+        self._pace = 2000.0  # characters per second, of late
         self._documents = 0
-        self._ended = 0.0  # when the last batch did
-        self._present = 0  # orders that were taken and not left
-        self._met = -ALONE  # when an order last came while another was there
+        self._ended = 0.0  # when the last batch ended
+        self._present = 0  # orders accepted and not yet left
+        self._met = -ALONE  # when an order last arrived while another was present
         self._thread = threading.Thread(target=self._work, name="desk", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Characters that wait."""
+        """Characters waiting to be translated."""
         return sum(order.size for order in list(self._orders) if order.waits)
 
     @property
     def works(self) -> bool:
-        """Whether its thread is there."""
+        """Whether the desk's thread is alive."""
         return self._thread.is_alive()
 
     async def translate(
         self, requests: Sequence[Request], options: Options | None = None, *, patient: bool = False, **settings: Any
     ) -> list[Translation]:
-        """Translate texts; if one cannot be translated, that is the answer. Who is patient is never sent away."""
+        """Translate texts; raise an error if one cannot be translated. A patient order is never refused."""
         order = self._accept(requests, options, settings, patient=patient)
         try:
             laid_out: list[LaidOut] = await order.next()
@@ -151,7 +151,7 @@ class Desk:
             self._leave(order)
 
     async def stream(self, text: str, options: Options | None = None, **settings: Any) -> AsyncGenerator[Passage]:
-        """Translate a document of any length, its sentences in their order as soon as they are there."""
+        """Translate a document of any length; yield its sentences in order, as soon as they are ready."""
         chunks = _cut(text)
         orders: deque[tuple[_Order, int]] = deque()
         done = 0
@@ -171,7 +171,7 @@ class Desk:
 
     @contextmanager
     def document(self) -> Iterator[None]:
-        """Count a document while it is translated; one too many is sent away."""
+        """Count a document while it is translated; refuse one too many."""
         if self._documents >= self.config.files:
             raise BusyError(f"{self._documents} files are being translated", 10)
         self._documents += 1
@@ -195,7 +195,7 @@ class Desk:
             yield Passage(sentence.source, before + translation + layout.behind(place, translation), done)
 
     async def call(self, work: Callable[[], T], size: int) -> T:
-        """Do something else with the model, in turn; `size` is what it counts as, in characters."""
+        """Do other work with the model when its turn comes; `size` is what it counts as, in characters."""
         order = self._accept([], None, {}, work=work, size=size)
         try:
             return await order.next()
@@ -203,7 +203,7 @@ class Desk:
             self._leave(order)
 
     def close(self) -> None:
-        """Take no more work, finish what waits, and end the thread."""
+        """Accept no more work, finish what waits, and end the thread."""
         with self._news:
             self._closed = True
             self._news.notify_all()
@@ -219,7 +219,7 @@ class Desk:
         work: Callable[[], Any] | None = None,
         size: int = 0,
     ) -> _Order:
-        options, _ = self.translator.resolve(options, settings)  # what is wrong with them is said at once
+        options, _ = self.translator.resolve(options, settings)  # wrong settings are refused at once
         order = _Order(requests, options, tuple(sorted(settings.items())), work, patient)
         order.size = size or sum(len(request.text) for request in requests)
         with self._news:
@@ -256,7 +256,7 @@ class Desk:
                 self._translate(lead, batch)
 
     def _wait(self) -> bool:
-        """Wait for work, and a moment longer for more of it; false when the desk is closed and nothing is left."""
+        """Wait for work, and briefly for more of it; return false once the desk is closed and nothing is left."""
         with self._news:
             while not self._tidy():
                 if self._closed:
@@ -264,8 +264,8 @@ class Desk:
                 self._news.wait()
             if time.monotonic() - self._met > ALONE:
                 return True
-            # Clients ask again as soon as they are answered. Where there are several, those of the last batch are
-            # waited for as well, or two halves would take turns for ever.
+            # Clients ask again as soon as they are answered. If there are several, wait for those of the last batch
+            # too, or two halves would take turns for ever.
             since = max(self._orders[0].since, self._ended)
             until = since + self.config.gather / 1000
             while (left := until - time.monotonic()) > 0 and not self._closed and not self._is_full():
@@ -273,7 +273,7 @@ class Desk:
             return True
 
     def _tidy(self) -> bool:
-        """Forget orders that are done or for which nobody waits; whether some are left."""
+        """Forget orders that are done or that nobody waits for; return whether any are left."""
         self._orders = deque(order for order in self._orders if order.waits)
         return bool(self._orders)
 
@@ -281,7 +281,7 @@ class Desk:
         return sum(len(order.sentences or order.requests) for order in self._orders) >= self.config.batch
 
     def _lay_out(self, order: _Order) -> None:
-        """Cut the texts of an order into sentences."""
+        """Cut an order's texts into sentences."""
         name = "the text" if len(order.requests) == 1 else "text {:,}"
         try:
             laid_out = [
@@ -300,7 +300,7 @@ class Desk:
         order.deliver(laid_out)
 
     def _choose(self, lead: _Order) -> list[tuple[_Order, tuple[int, int, Request]]]:
-        """Sentences for a batch: of clients in turn, similar in length to the first one of who leads."""
+        """Take sentences for a batch: one of each order in turn, similar in length to the first of the lead order."""
         alike = (order for order in self._orders if (order.options, order.settings) == (lead.options, lead.settings))
         offered = [
             (rank, turn, order, sentence)
@@ -343,7 +343,7 @@ class Desk:
     def _results(
         self, requests: Sequence[Request], options: Options, settings: Mapping[str, Any]
     ) -> Sequence[Translation | Exception]:
-        """All translations; where one of several fails, each is tried alone, so that others are not harmed."""
+        """Return all translations; if a batch fails, try each sentence alone, so that one does not harm the others."""
         try:
             return self.translator.translate(requests, options, **settings)
         except Exception as error:
@@ -359,16 +359,16 @@ class Desk:
         order.sentences = deque()
 
     def _fail(self, order: _Order, error: Exception) -> None:
-        """Tell the client what is wrong; what is a fault of ours is told on the console as well."""
+        """Tell the client what is wrong; print internal errors on the console too."""
         if not isinstance(error, TransduceError):
             traceback.print_exception(error)
-            error = FaultError("the translation failed by a fault of the server")
+            error = FaultError("the translation failed because of an internal error")
         order.deliver(error)
         order.gone = True
 
 
 def _cut(text: str) -> Iterator[str]:
-    """A document in chunks of whole lines; of a line that is very long, in parts."""
+    """Yield a document in chunks of whole lines; a very long line comes in parts."""
     begin = end = 0
     for line in _LINE.finditer(text):
         if line.end() - begin > CHUNK and end > begin:

@@ -1,4 +1,4 @@
-"""What clients send and get: LibreTranslate's forms, and our own with all that a translation knows."""
+"""What clients send and get: LibreTranslate's forms, and our own with all details of a translation."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,31 +16,31 @@ Link = Annotated[list[int], Field(min_length=2, max_length=2)]
 
 
 class Form(BaseModel):
-    """Nothing is passed over: a wrong name is an error."""
+    """A form in which an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class LibreRequest(BaseModel):
-    """LibreTranslate's request; what it has and we do not know is passed over, as its clients expect."""
+    """LibreTranslate's request; unknown fields are ignored, as its clients expect."""
 
-    q: Text | Annotated[list[Text], Field(max_length=1000)] = Field(description="a text, or in JSON a list of them")
+    q: Text | Annotated[list[Text], Field(max_length=1000)] = Field(description="a text, or in JSON a list of texts")
     source: Language = Field(examples=["en"], description="a language, or auto")
     target: Language
     format: Literal["text", "html"] = "text"
-    alternatives: int = Field(0, ge=0, le=10, description="how many other translations are wanted")
+    alternatives: int = Field(0, ge=0, le=10, description="number of alternative translations")
     api_key: str | None = None
 
 
 class LibreDetect(BaseModel):
-    """LibreTranslate's question for a language."""
+    """LibreTranslate's request to detect a language."""
 
     q: Text
     api_key: str | None = None
 
 
 class LibreFile(BaseModel):
-    """LibreTranslate's upload: a file of text, HTML, a document or subtitles, by the ending of its name."""
+    """LibreTranslate's upload: text, HTML, a document or subtitles; the ending of the file's name decides."""
 
     file: str = Field(json_schema_extra={"format": "binary"})
     source: Language = Field(examples=["en"], description="a language, or auto")
@@ -49,20 +49,20 @@ class LibreFile(BaseModel):
 
 
 class Detected(BaseModel):
-    """A language that a text may be in; the confidence is in percent."""
+    """A language that a text may be in, and the confidence in it, in %."""
 
     confidence: float
     language: str
 
 
 class _Camel(BaseModel):
-    """Named as LibreTranslate names things."""
+    """A form whose fields have LibreTranslate's names, in camel case."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class LibreResponse(_Camel):
-    """LibreTranslate's answer: lists where a list was sent."""
+    """LibreTranslate's answer; each field is a list if a list was sent."""
 
     translated_text: str | list[str]
     alternatives: list[str] | list[list[str]] | None = None
@@ -70,13 +70,13 @@ class LibreResponse(_Camel):
 
 
 class FileResponse(_Camel):
-    """Where a translated file is, for a while."""
+    """Where to download the translated file, which is kept for a while."""
 
     translated_file_url: str
 
 
 class LanguageEntry(BaseModel):
-    """A language and those it can be translated into."""
+    """A language and the languages it can be translated into."""
 
     code: str
     name: str
@@ -84,19 +84,19 @@ class LanguageEntry(BaseModel):
 
 
 class Health(BaseModel):
-    """That all is well."""
+    """The server is up and every model can translate."""
 
     status: Literal["ok"] = "ok"
 
 
 class Problem(BaseModel):
-    """Why a request was not answered."""
+    """Why a request was refused or failed."""
 
     error: str
 
 
 class ModelEntry(BaseModel):
-    """A model that is served."""
+    """A served model."""
 
     name: str
     source: str
@@ -105,67 +105,73 @@ class ModelEntry(BaseModel):
 
 
 class _Asked(Form):
-    """Which model is wanted; what is left open is found out from the text."""
+    """The model to use, by its languages or its name."""
 
-    source: Language | None = Field(None, description="its language; left out or auto: found out", examples=["en"])
-    target: Language | None = Field(None, description="the language wanted, where models translate into several")
-    model: str | None = Field(None, description="a name of /v1/models, where several translate the same pair")
+    source: Language | None = Field(
+        None, description="language of the text; if left out or auto, it is detected", examples=["en"]
+    )
+    target: Language | None = Field(None, description="target language, if the models translate into several")
+    model: str | None = Field(None, description="a name from /v1/models, if several translate the same pair")
 
 
 class TranslateRequest(_Asked):
-    """Texts to translate, and what is wanted of them."""
+    """Texts to translate, and options of the translation."""
 
     texts: list[Text] = Field(min_length=1, max_length=1000)
-    prefix: Phrase = Field("", description="each translation begins with this; for texts of one sentence")
-    require: list[Phrase] = Field([], max_length=MOST_PHRASES, description="phrases that each translation contains")
-    forbid: list[Phrase] = Field([], max_length=MOST_PHRASES, description="phrases that it does not contain")
-    n_best: int = Field(1, ge=1, le=16, description="translations wanted of each sentence")
-    beam: int | None = Field(None, ge=1, le=16, description="width of the search; the model's own if left out")
+    prefix: Phrase = Field("", description="start every translation with this; for texts of one sentence")
+    require: list[Phrase] = Field(
+        [], max_length=MOST_PHRASES, description="phrases that every translation must contain"
+    )
+    forbid: list[Phrase] = Field([], max_length=MOST_PHRASES, description="phrases that no translation may contain")
+    n_best: int = Field(1, ge=1, le=16, description="number of translations for each sentence")
+    beam: int | None = Field(None, ge=1, le=16, description="beam width (default: the model's)")
     alpha: float | None = Field(None, ge=0, le=10, allow_inf_nan=False, description="strength of the length penalty")
-    alignments: bool = Field(False, description="also tell which word comes from which")
+    alignments: bool = Field(False, description="also give word alignments")
     split: Literal["long", "always", "never"] = Field("long", description="which lines are split into sentences")
 
 
 class StreamRequest(_Asked):
-    """A text of any length, up to that of a file."""
+    """A text of any length, up to the limit for files."""
 
     text: Text
 
 
 class ContinueRequest(_Asked):
-    """A sentence, and how its translation begins."""
+    """A sentence, and the beginning of its translation."""
 
     text: Text
     prefix: Phrase = ""
-    n_best: int = Field(5, ge=1, le=16, description="ways to go on, each with another next word")
+    n_best: int = Field(5, ge=1, le=16, description="number of continuations, each with a different next word")
 
 
 class AttentionRequest(_Asked):
-    """A sentence to look at, with its translation if that is given."""
+    """A sentence to look at, and optionally its translation."""
 
     text: Text
-    translation: Text | None = Field(None, description="else the one that the search finds")
+    translation: Text | None = Field(
+        None, description="translation to look at (default: the one that the search finds)"
+    )
 
 
 class Candidate(BaseModel):
     """One translation of a sentence."""
 
     text: str
-    score: float = Field(description="log-probability over the length penalty")
+    score: float = Field(description="log-probability divided by the length penalty")
     log_probability: float
-    complete: bool = Field(description="false if it was cut at the longest it might become")
+    complete: bool = Field(description="false if it was cut off at the maximum length")
     tokens: list[str] = Field(description="its subwords")
-    token_scores: list[float] = Field(description="the log-probability of each, and of the end")
+    token_scores: list[float] = Field(description="the log-probability of each subword, and of the end")
     alignment: list[Link] | None = Field(None, description="(source word, target word), counted from 0")
 
     @classmethod
     def of(cls, found: Alternative) -> "Candidate":
-        """As the translator found it."""
+        """Convert the translator's result."""
         return cls(**vars(found))
 
 
 class SentenceEntry(BaseModel):
-    """A sentence as the model was given it, its translations, the best first, and what stands behind it."""
+    """A sentence as given to the model, its translations, best first, and the text that follows it."""
 
     source: str
     candidates: list[Candidate]
@@ -173,7 +179,7 @@ class SentenceEntry(BaseModel):
 
 
 class Translated(BaseModel):
-    """A text's translation, and what it is made of: what stands before it, then its sentences."""
+    """The translation of a text, and its parts: the text before the first sentence, then the sentences."""
 
     text: str
     score: float
@@ -182,7 +188,7 @@ class Translated(BaseModel):
 
     @classmethod
     def of(cls, found: Translation) -> "Translated":
-        """As the translator found it."""
+        """Convert the translator's result."""
         layout = found.layout
         return cls(
             text=found.text,
@@ -200,7 +206,7 @@ class Translated(BaseModel):
 
 
 class TranslateResponse(BaseModel):
-    """Translations in the order of the texts."""
+    """The translations, in the order of the texts."""
 
     model: str
     source: str
@@ -209,7 +215,7 @@ class TranslateResponse(BaseModel):
 
 
 class ContinueResponse(BaseModel):
-    """Translations that begin alike and go on differently, the best first."""
+    """Translations with the same beginning and different continuations, best first."""
 
     model: str
     candidates: list[Candidate]
@@ -223,7 +229,7 @@ class AttentionResponse(BaseModel):
     source: dict[str, Any]
     target: dict[str, Any]
     attention: dict[str, list[list[list[list[float]]]]] = Field(
-        description="for encoder, decoder and cross: layer, head, who looks, what is looked at"
+        description="for encoder, decoder and cross: layer, head, query, key"
     )
     steps: list[dict[str, Any]]
     alignment: list[Link]

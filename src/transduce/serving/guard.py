@@ -1,7 +1,7 @@
-"""What stands between the network and the endpoints: sizes, times, how many at once, and who has gone.
+"""The guard between the network and the endpoints: it limits sizes, times and numbers, and notices clients that leave.
 
-A request takes a place only when it has arrived whole, so a slow client costs a little memory and no place. While it is
-answered somebody watches whether its client is still there; if not, the answer is given up.
+A request takes a place only once all of it has arrived, so a slow client costs a little memory and no place. While it
+is answered, the connection is watched; if the client leaves, the answer is abandoned.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transduce.serving.metrics import Metrics
 from transduce.serving.options import ServeConfig
 
-LARGE = {"/v1/stream", "/translate_file"}  # may have the size of a file, and its time
-ALWAYS = {"/health", "/metrics"}  # answered however many others are
-ROOM = 65_536  # bytes of a request beside its text
-WIDEST = 12  # bytes of a character, spelled as \\ud83d\\ude00 in JSON or %F0%9F%98%80 in a form
+LARGE = {"/v1/stream", "/translate_file"}  # limited in size and time as files are
+ALWAYS = {"/health", "/metrics"}  # answered however many requests are active
+ROOM = 65_536  # bytes that a request may have beside its text
+WIDEST = 12  # most bytes of a character, spelled as \\ud83d\\ude00 in JSON or %F0%9F%98%80 in a form
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -33,7 +33,7 @@ HEADERS = {
 
 
 class RefusalError(Exception):
-    """A request that is not let in."""
+    """A request is refused."""
 
     def __init__(self, status: int, reason: str, text: str, wait: float | None = None):
         super().__init__(text)
@@ -41,12 +41,12 @@ class RefusalError(Exception):
 
 
 def as_json(value: Any) -> bytes:
-    """JSON that any text fits into, halves of surrogate pairs as well."""
+    """Return JSON for a value with any text, even with lone surrogates."""
     return json.dumps(value).encode()
 
 
 class Guard:
-    """Lets requests through to the application."""
+    """Passes requests on to the application, within the limits."""
 
     def __init__(self, app: ASGIApp, config: ServeConfig, metrics: Metrics):
         self.app, self.config, self.metrics = app, config, metrics
@@ -69,18 +69,18 @@ class Guard:
             self.metrics.refused.labels(refusal.reason).inc()
             await answer.refuse(refusal)
         finally:
-            # The route's own path, never what the client wrote: a label for each would fill the memory.
+            # The route's own path, not what the client sent: a label for each of those would fill the memory.
             path = getattr(scope.get("route"), "path", "other")
             self.metrics.requests.labels(path, _method(scope), str(answer.status or "none")).inc()
             if begin is not None:
                 self.metrics.request_seconds.labels(path).observe(time.monotonic() - begin)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body, or nothing if the client leaves before it is whole."""
+        """Return the body, or None if the client leaves before it is complete."""
         large = scope["path"] in LARGE
         most = WIDEST * (self.config.file_characters if large else self.config.characters) + ROOM
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        too_large = RefusalError(413, "size", f"the request is too large; at most {most:,} bytes are taken")
+        too_large = RefusalError(413, "size", f"the request is too large; the limit is {most:,} bytes")
         if length.isdigit() and int(length) > most:
             raise too_large
         if large and self._uploads >= self.config.files:
@@ -147,7 +147,7 @@ class Guard:
 
 
 class _Answer:
-    """Passes an answer on with the headers every answer has, and remembers what was said."""
+    """Sends an answer with the headers that every answer has; remembers its status and whether it is complete."""
 
     def __init__(self, send: Send):
         self._send = send
@@ -165,20 +165,20 @@ class _Answer:
         await self._send(message)
 
     async def refuse(self, refusal: RefusalError) -> None:
-        """Answer with the reason, unless something was answered already."""
+        """Answer with the reason, unless an answer has begun."""
         if self.status:
             return
         body = as_json({"error": refusal.text})
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += retry_after(refusal.wait)
         if refusal.status in (408, 413):
-            headers.append((b"connection", b"close"))  # what is left of the request is not read
+            headers.append((b"connection", b"close"))  # the rest of the request is not read
         await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
 
 
 def retry_after(seconds: float | None) -> list[tuple[bytes, bytes]]:
-    """The header that says when to come back."""
+    """Return the header that says when to try again."""
     return [] if seconds is None else [(b"retry-after", str(max(1, round(seconds))).encode())]
 
 

@@ -1,4 +1,4 @@
-"""The API of LibreTranslate, for the clients people have: /translate, /detect, /languages, /translate_file."""
+"""LibreTranslate's API, for its existing clients: /translate, /detect, /languages, /translate_file."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from transduce.text.markup import Markup
 from transduce.text.office import Office
 from transduce.text.subtitles import Subtitles
 
-# The endings of files that are translated, and what they are on the web.
+# The endings of files that are translated, and their media types.
 KINDS = {
     ".txt": "text/plain; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -44,7 +44,7 @@ KINDS = {
     ".vtt": "text/vtt; charset=utf-8",
 }
 KEPT_SECONDS, KEPT_BYTES = 600, 1 << 26
-TOGETHER = 64  # texts of a document
+TOGETHER = 64  # texts of a document that are translated at once
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 MOST_FIELDS = 20
 
@@ -52,20 +52,20 @@ F = TypeVar("F", bound=BaseModel)
 
 
 class Kept:
-    """Translated files until they are fetched; names are ours alone, and the oldest go first."""
+    """Translated files, kept for a while under names that we make; the oldest go first."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
 
     def put(self, content: bytes, kind: str) -> str:
-        """Keep a file, and give its name."""
+        """Keep a file and return its name."""
         name = secrets.token_urlsafe(18) + kind
         self._files[name] = (time.monotonic() + KEPT_SECONDS, content)
         self._tidy()
         return name
 
     def get(self, name: str) -> bytes | None:
-        """A file by its name, if it is still there."""
+        """Return a file by its name, or None if it is gone."""
         self._tidy()
         return self._files.get(name, (0, None))[1]
 
@@ -80,7 +80,7 @@ class Kept:
 
 
 def make_router(house: House) -> APIRouter:
-    """The endpoints."""
+    """Return the endpoints."""
     router, kept, models = APIRouter(tags=["LibreTranslate"]), Kept(), house.models
 
     @router.post(
@@ -107,7 +107,7 @@ def make_router(house: House) -> APIRouter:
 
     @router.post("/detect", openapi_extra=_body(forms.LibreDetect), responses=problems(400))
     async def detect(request: Request) -> list[forms.Detected]:
-        """The languages a text may be in, served here or not, the likeliest first."""
+        """List the languages a text may be in, served here or not, most likely first."""
         asked = await _read(request, forms.LibreDetect)
         house.check_key(request, asked.api_key)
         house.check_size(asked.q)
@@ -116,14 +116,14 @@ def make_router(house: House) -> APIRouter:
 
     @router.get("/languages", responses=problems())
     async def languages() -> list[forms.LanguageEntry]:
-        """The languages, and what each can be translated into."""
+        """List the languages, and those each can be translated into."""
         return [
             forms.LanguageEntry(code=code, name=name, targets=targets) for code, name, targets in models.languages()
         ]
 
     @router.get("/frontend/settings", responses=problems())
     async def settings() -> dict[str, Any]:
-        """What pages for LibreTranslate want to know."""
+        """Return the settings that LibreTranslate's web page asks for."""
         first = models.served[0]
         return {
             "apiKeys": house.locked,
@@ -143,9 +143,9 @@ def make_router(house: House) -> APIRouter:
         "/translate_file", openapi_extra=_body(forms.LibreFile, "multipart/form-data"), responses=problems(400)
     )
     async def translate_file(request: Request) -> forms.FileResponse:
-        """Translate text, HTML, a document or subtitles; the answer says where it is kept for ten minutes."""
+        """Translate text, HTML, a document or subtitles; the answer links to the result for ten minutes."""
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-            raise HTTPException(400, "a file is sent as multipart/form-data")
+            raise HTTPException(400, "send the file as multipart/form-data")
         async with request.form(max_files=1, max_fields=10) as form:
             fields = {key: value for key, value in form.items() if isinstance(value, str)}
             file = form.get("file")
@@ -158,7 +158,7 @@ def make_router(house: House) -> APIRouter:
         kind = ".html" if ending == ".htm" else ending
         if kind not in KINDS:
             raise HTTPException(400, f"files may be {', '.join(KINDS)}")
-        # Documents are read beside the loop, which answers others meanwhile.
+        # Documents are read in a thread, so that the event loop can answer others meanwhile.
         if kind in office.ENDINGS:
             most = WIDEST * house.config.file_characters
             document = await asyncio.to_thread(Office, name, content, most)
@@ -183,9 +183,9 @@ def make_router(house: House) -> APIRouter:
     async def download_file(name: str) -> Response:
         content = kept.get(name)
         if content is None:
-            raise HTTPException(404, "this file is not here; translated files are kept for ten minutes")
+            raise HTTPException(404, "this file does not exist; translated files are kept for ten minutes")
         kind = name[name.rindex(".") :]
-        # Never shown by a browser as a page of this server: it may hold scripts of its own.
+        # An attachment, never shown as a page of this server: it may hold scripts of its own.
         headers = {"Content-Disposition": f'attachment; filename="translated{kind}"'}
         return Response(content, 200, headers, KINDS[kind])
 
@@ -194,13 +194,13 @@ def make_router(house: House) -> APIRouter:
 
 @dataclass(frozen=True)
 class _Piece:
-    """One text of a request: what is translated of it, and with which model; none where it stays as it is."""
+    """One text of a request, its markup if it is HTML, and the model that translates it; None if it stays as it is."""
 
     text: str
     markup: Markup | None
     served: Served | None
     detected: forms.Detected | None
-    """its language, where that was found out"""
+    """its language, if that was to be detected"""
 
     @property
     def own(self) -> list[str]:
@@ -210,7 +210,7 @@ class _Piece:
 async def _translate(
     house: House, texts: Sequence[str], asked: forms.LibreRequest
 ) -> list[tuple[str, list[str], forms.Detected | None]]:
-    """Each text's translation, others of it, and its language if that was to be found out."""
+    """Return each text's translation, alternatives to it, and its language if that was to be detected."""
     pieces: list[_Piece] = []
     for text in texts:
         markup = Markup(text) if asked.format == "html" else None
@@ -252,7 +252,7 @@ def _decode(content: bytes) -> str:
 
 
 async def _translate_document(served: Served, document: Document) -> bytes:
-    """A document, some of its texts at a time."""
+    """Translate a document, some of its texts at a time."""
     texts, done = document.texts, list[Version]()
     options = Options(alignments=document.has_elements)
     with served.desk.document():
@@ -264,7 +264,7 @@ async def _translate_document(served: Served, document: Document) -> bytes:
 
 
 def _versions(found: list[Translation], many: int) -> list[list[Version]]:
-    """The translations of all texts, the best of each first; where one has fewer, its best again."""
+    """Return up to `many` versions of all texts, the best first; a text with fewer has its best again."""
     ranked = [one.versions() for one in found]
     most = max(map(len, ranked), default=1)
     return [[own[place] if place < len(own) else own[0] for own in ranked] for place in range(min(many, most))]
@@ -275,7 +275,7 @@ def _detected(language: str, confidence: float) -> forms.Detected:
 
 
 async def _read(request: Request, form: type[F]) -> F:
-    """A form from JSON or from the fields of a form, with those of the address, as LibreTranslate takes them."""
+    """Read a request from JSON, or from the fields of a form and those in the URL, as LibreTranslate does."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
         try:
@@ -288,12 +288,12 @@ async def _read(request: Request, form: type[F]) -> F:
         async with request.form(max_files=0, max_fields=MOST_FIELDS) as fields:
             given = {**request.query_params, **fields}
     else:
-        raise HTTPException(400, f"requests are JSON or forms, not {kind}")
+        raise HTTPException(400, f"send JSON or a form, not {kind}")
     return form.model_validate(given)
 
 
 def _fields(body: bytes) -> dict[str, str]:
-    """The fields of a form; letters may stand there as they are, as `curl -d` sends them."""
+    """Return the fields of a form; its characters need not be escaped, as `curl -d` sends them."""
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))
     except UnicodeDecodeError:
@@ -303,7 +303,7 @@ def _fields(body: bytes) -> dict[str, str]:
 
 
 def _body(form: type[BaseModel], *kinds: str) -> dict[str, Any]:
-    """How the schema describes a body that is read by hand."""
+    """Describe a body that we parse ourselves, for the schema."""
     schema = form.model_json_schema()
     content = {kind: {"schema": schema} for kind in kinds or ("application/json", FORMS[0])}
     return {"requestBody": {"required": True, "content": content}}

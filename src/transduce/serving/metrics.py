@@ -1,4 +1,4 @@
-"""What Prometheus may know of a server: requests, batches, what waits, and the process itself."""
+"""A server's metrics for Prometheus: requests, batches, what waits, and the process itself."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -9,7 +9,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """The numbers of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -19,26 +19,32 @@ class Metrics:
         )
         self.request_seconds = Histogram(
             "transduce_request_seconds",
-            "from the whole request to the last byte",
+            "seconds from the complete request to the last byte of the answer",
             ("path",),
             buckets=TIMES,
             registry=registry,
         )
         self.active = Gauge("transduce_requests_active", "requests being answered", registry=registry)
-        self.vanished = Counter("transduce_clients_vanished", "clients that did not wait", registry=registry)
+        self.vanished = Counter(
+            "transduce_clients_vanished", "clients that left before their answer", registry=registry
+        )
         self.refused = Counter("transduce_refused", "requests refused, by reason", ("reason",), registry=registry)
         self._sentences = Counter("transduce_sentences", "sentences translated", ("model",), registry=registry)
         self._characters = Counter("transduce_characters", "characters translated", ("model",), registry=registry)
         self._batch = Histogram(
-            "transduce_batch_sentences", "sentences translated together", ("model",), buckets=SIZES, registry=registry
+            "transduce_batch_sentences", "sentences per batch", ("model",), buckets=SIZES, registry=registry
         )
         self._batch_seconds = Histogram(
-            "transduce_batch_seconds", "time of a batch", ("model",), buckets=TIMES, registry=registry
+            "transduce_batch_seconds", "seconds per batch", ("model",), buckets=TIMES, registry=registry
         )
         self._wait = Histogram(
-            "transduce_wait_seconds", "time until a sentence is begun", ("model",), buckets=TIMES, registry=registry
+            "transduce_wait_seconds",
+            "seconds that a sentence waits for its turn",
+            ("model",),
+            buckets=TIMES,
+            registry=registry,
         )
-        self._waiting = Gauge("transduce_waiting_characters", "characters that wait", ("model",), registry=registry)
+        self._waiting = Gauge("transduce_waiting_characters", "characters waiting", ("model",), registry=registry)
 
     def note(self, model: str, batch: Batch) -> None:
         """Count a batch."""
@@ -50,9 +56,9 @@ class Metrics:
             self._wait.labels(model).observe(seconds)
 
     def watch(self, model: str, desk: Desk) -> None:
-        """Tell what waits at a desk, whenever that is asked."""
+        """Report what waits at a desk whenever the metrics are read."""
         self._waiting.labels(model).set_function(lambda: desk.waiting)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The models that are served, and which of them translates what."""
+"""The served models, and which of them translates a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from transduce.serving.desk import Desk
 from transduce.text.detect import CLEARLY, FEWEST_WORDS, NAMES, SAME, SCRIPTS, detect, drop_region, name_language
 
 AUTO = "auto"
-SHARPNESS = 3  # the power of a share that a confidence goes by, so that clear texts have 90 % and more
-# From these confidences on a text is in no language read here: of all others together, and of the likeliest of them.
+SHARPNESS = 3  # confidences are shares to this power, so that clear texts have 90 % and more
+# A text is in no language of ours from these confidences on: of all others together, and of the likeliest of them.
 NONE_HERE, LIKELIEST = 0.9, 0.4
-SURE = 2  # so much likelier than any other must the language wanted be for a text to be left as it is
+SURE = 2  # a text is left as it is if the target language is this many times likelier than any other
 
 KNOWN = {language for languages in SCRIPTS.values() for language in languages.split()}
 
 
 class NotServedError(TransduceError):
-    """A language or a model that is not here."""
+    """A language or a model that is not served."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """A model with its desk."""
+    """A model and its desk."""
 
     name: str
     source: str
@@ -31,12 +31,12 @@ class Served:
 
     @property
     def parameters(self) -> int:
-        """Of its first network, if it is an ensemble."""
+        """The number of its parameters; of the first network, if it is an ensemble."""
         return self.desk.translator.loaded[0].config.model.parameters()
 
 
 class Models:
-    """All that are served; where two translate the same pair, the first one does unless the other is asked for."""
+    """All served models; of several for the same pair, the first is used unless another is named."""
 
     def __init__(self, served: Sequence[Served]):
         self.served = list(served)
@@ -47,7 +47,7 @@ class Models:
         return list(dict.fromkeys(model.source for model in self.served))
 
     def languages(self) -> list[tuple[str, str, list[str]]]:
-        """Each language's code, its name, and those it can be translated into; itself counts, as it is."""
+        """Return each language's code, its name, and its target languages; one of them is itself, left as it is."""
         codes = dict.fromkeys([*self.sources, *(model.target for model in self.served)])
         return [
             (
@@ -59,13 +59,13 @@ class Models:
         ]
 
     def detect(self, text: str) -> list[tuple[str, float]]:
-        """The languages that a text may be in, served or not, the likeliest first, each with its confidence."""
+        """Return the languages that a text may be in, served or not, likeliest first, with confidences."""
         return measure_languages(text, self.sources)
 
     def choose(
         self, text: str, source: str | None = None, target: str | None = None, name: str | None = None
     ) -> tuple[Served, float | None]:
-        """The model for a text, and how sure its language is where it was not said but found out."""
+        """Return the model for a text, and the confidence in its source language if that was detected."""
         codes = [code for model in self.served for code in (model.source, model.target)]
         languages = (code and drop_region(code, codes) for code in (source, target))
         found = self._matching(name, source, target) or self._matching(name, *languages)
@@ -76,7 +76,7 @@ class Models:
         there = [language for model in found for language in (model.source, model.target)]
         if source == AUTO and (other := find_unread(text, there)):
             raise NotServedError(
-                f"the text looks like {name_language(other)} ({other}), and {self._missing(other, target, name)}; "
+                f"the text looks like {name_language(other)} ({other}), but {self._missing(other, target, name)}; "
                 "if it is in another language, give that as its source"
             )
         confidences = dict(measure_languages(text, there))
@@ -84,7 +84,7 @@ class Models:
         return best, confidences[best.source]
 
     def find(self, text: str, source: str, target: str) -> tuple[Served | None, tuple[str, float] | None]:
-        """The model for a text, none where it is in the language wanted; its language, where that was found out."""
+        """Return the model for a text, or None if it is in the target language; and its language, if detected."""
         if source.lower() == target.lower():
             return None, None
         served, confidence = self.choose(text, source, target)
@@ -112,35 +112,35 @@ class Models:
             f"from {source}" if source else "",
             f"into {target}" if target else "",
         ]
-        return f"nothing here translates: {', '.join(filter(None, parts))}; there are {there}"
+        return f"no model here matches: {', '.join(filter(None, parts))}; available: {there}"
 
 
 def measure_languages(text: str, served: Sequence[str]) -> list[tuple[str, float]]:
-    """The languages that a text may be in, with confidences of 1 in all; those served have the names they have here."""
+    """Return the languages that a text may be in, with confidences that sum to 1; served ones keep their codes."""
     codes = {_main(code): code for code in NAMES if code not in SAME} | {_main(code): code for code in reversed(served)}
-    ordered = [*served, *(code for code in codes.values() if code not in served)]  # where nothing is known, as served
+    ordered = [*served, *(code for code in codes.values() if code not in served)]  # ties keep this order
     strengths = {code: share**SHARPNESS for code, share in detect(text, ordered)}
     total = sum(strengths[code] for code in codes.values())
     return [(code, strength / total if total else 0.0) for code, strength in strengths.items()]
 
 
 def find_unread(text: str, there: Sequence[str]) -> str | None:
-    """The language that a text is clearly in, if it is none of those there; short texts tell nothing."""
+    """Return the language that a text is clearly in, if it is none of those in `there`; short texts tell nothing."""
     if not {*map(_main, there)} <= KNOWN:
-        return None  # it may be in one that cannot be told from others
+        return None  # one of them cannot be detected, and the text may be in it
     found = measure_languages(text, there)
     best, confidence = found[0]
     unread = sum(share for code, share in found if code not in there)
     shares = dict(detect(text, [*there, best]))
     nearest = max(shares[code] for code in there)
-    # A text in letters of another kind needs no words to be told from all that is there.
+    # A text in another script needs no words to be told from the languages there.
     long = len(text.split()) >= FEWEST_WORDS or (nearest == 0 and sum(map(str.isalpha, text)) >= FEWEST_WORDS)
     sure = unread >= NONE_HERE and confidence >= LIKELIEST and shares[best] > CLEARLY * nearest
     return best if best not in there and long and sure else None
 
 
 def _main(code: str) -> str:
-    """A language without its region; those that are told apart by nothing are one."""
+    """Return a language without its region; languages that cannot be told apart get the same code."""
     main = code.partition("-")[0].lower()
     return SAME.get(main, main)
 

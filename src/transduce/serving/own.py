@@ -1,4 +1,4 @@
-"""Our own endpoints, under /v1: all that a translation knows, typed."""
+"""Our own endpoints, under /v1: typed, with all details of a translation."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -21,7 +21,7 @@ DECIMALS = 4  # of attention weights
 
 
 def make_router(house: House) -> APIRouter:
-    """The endpoints."""
+    """Return the endpoints."""
 
     def check_key(
         request: Request,
@@ -38,7 +38,7 @@ def make_router(house: House) -> APIRouter:
 
     @router.get("/models", responses=problems())
     async def models() -> list[forms.ModelEntry]:
-        """The models that are served."""
+        """List the served models."""
         return [
             forms.ModelEntry(name=one.name, source=one.source, target=one.target, parameters=one.parameters)
             for one in house.models.served
@@ -46,7 +46,7 @@ def make_router(house: House) -> APIRouter:
 
     @router.post("/translate", responses=problems(400, 422))
     async def translate(asked: forms.TranslateRequest) -> forms.TranslateResponse:
-        """Translate texts: n-best lists, scores, subwords, alignments, forced prefixes, phrases to say or not."""
+        """Translate texts: n-best lists, scores, subwords, alignments, prefixes, required and forbidden phrases."""
         house.check_size(*asked.texts)
         served = choose(asked, *asked.texts)
         beam = max(asked.beam or served.desk.translator.search.beam, asked.n_best)
@@ -70,19 +70,20 @@ def make_router(house: House) -> APIRouter:
     async def stream(asked: forms.StreamRequest) -> StreamingResponse:
         """Translate a long text as server-sent events.
 
-        Each `passage` holds a sentence's `source`, its `text` with the white space around it, and how many characters
-        are `done` `of` all; the texts one after the other are the translation. The last event is `done`, or `error`.
+        Each `passage` event has a sentence (`source`), its translation with the white space around it (`text`), and how
+        many characters are `done`, out of all (`of`). The texts joined are the whole translation. The last event is
+        `done` or `error`.
         """
         house.check_size(asked.text, most=house.config.file_characters)
         served = choose(asked, asked.text[:5000])
         passages = served.desk.stream(asked.text)
-        # The first is waited for: a text that cannot be translated at all is an error with its status.
+        # Wait for the first passage: a text that cannot be translated at all is then an error with its own status.
         first = await anext(passages, None)
         return StreamingResponse(_events(served, asked.text, first, passages), media_type="text/event-stream")
 
     @router.post("/continue", responses=problems(400, 422))
     async def go_on(asked: forms.ContinueRequest) -> forms.ContinueResponse:
-        """Ways for a sentence's translation to go on from a prefix: the best for each of the likeliest next words."""
+        """Continue a sentence's translation from a prefix, in the best way for each of the likeliest next words."""
         house.check_size(asked.text)
         served = choose(asked, asked.text)
         translator = served.desk.translator
@@ -96,7 +97,7 @@ def make_router(house: House) -> APIRouter:
 
     @router.post("/attention", responses={200: {"model": forms.AttentionResponse}, **problems(400, 422)})
     async def attention(asked: forms.AttentionRequest) -> Response:
-        """Look at a sentence: attention of every layer and head, probabilities, the beam, the alignment."""
+        """Show what the model does with a sentence: attention by layer and head, probabilities, the beam, alignment."""
         house.check_size(asked.text, asked.translation or "")
         served = choose(asked, asked.text)
         translator = served.desk.translator
@@ -112,12 +113,12 @@ def make_router(house: House) -> APIRouter:
 
 
 def _check_tokens(house: House, served: Served, text: str, target: str) -> None:
-    """Refuse what is too long for one sentence."""
+    """Refuse texts that are too long for one sentence."""
     translator, most = served.desk.translator, house.config.attention_tokens
     for side, own in (("source", text), ("target", target)):
         translator.check(Wanted(own), "the sentence")
         if (tokens := len(translator.tokens(own, side))) > most:
-            raise LimitError(f"the {side} has {tokens:,} subwords, and {most:,} are the most here; give one sentence")
+            raise LimitError(f"the {side} has {tokens:,} subwords, and the limit is {most:,}; give one sentence")
 
 
 async def _events(

@@ -1,4 +1,4 @@
-"""The verb `serve`: loads the models, opens the port, and answers until it is asked to stop."""
+"""The verb `serve`: open the port, load the models, and answer until told to stop."""
 
 import asyncio
 import ipaddress
@@ -37,13 +37,13 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class ServeJob:
-    """What `transduce serve` is asked for."""
+    """The arguments of `transduce serve`."""
 
     models: Sequence[str | Path]
-    """folders; a name may have the languages before it: en-de=runs/base"""
+    """models, each with or without its languages: en-de=runs/base"""
     config: ServeConfig
     glossaries: Sequence[str]
-    """files of terms; a name has the languages before it where there are several models: en-de=terms.tsv"""
+    """files of terms; if several language pairs are served, each with its pair: en-de=terms.tsv"""
     api_keys: Path | None
     open: bool
     device: str
@@ -53,13 +53,13 @@ class ServeJob:
 
 
 def serve(job: ServeJob) -> None:
-    """Serve until SIGTERM or Ctrl-C; what is under way then is finished first."""
-    # What can be wrong is looked at before models are loaded.
+    """Serve until SIGTERM or Ctrl-C, then finish the requests under way."""
+    # Check for mistakes before loading models.
     keys = read_keys(job.api_keys) if job.api_keys else []
     if not (keys or job.open or is_loopback(job.config.host)):
         raise UsageError(
-            f"--host {job.config.host} lets others in; give --api-keys FILE with the keys they need, or --open to let "
-            "everybody in"
+            f"--host {job.config.host} lets other machines in; give --api-keys FILE with the keys they need, or --open "
+            "to serve without keys"
         )
     folders = [find_languages(model) for model in job.models]
     terms = read_terms(job.glossaries, [pair for _, pair in folders])
@@ -81,7 +81,7 @@ def serve(job: ServeJob) -> None:
 def load(
     job: ServeJob, folders: Sequence[tuple[Path, Pair]], terms: Mapping[Pair, Mapping[str, Term]], metrics: Metrics
 ) -> Iterator[Served]:
-    """Load the models, and give each a desk and a name of its own."""
+    """Load the models, and give each its own desk and name."""
     taken: set[str] = set()
     for folder, (source, target) in folders:
         translator = Translator.load(
@@ -103,7 +103,7 @@ def load(
 
 
 class _Server(uvicorn.Server):
-    """Stops when told to, and then ends without an error: uvicorn would send itself the signal once more."""
+    """Stops at a signal and ends without an error: uvicorn would send itself the signal once more."""
 
     def _capture(self) -> dict[int, Any]:
         return {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -118,7 +118,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ask for the signals once more, ten times a second: LLVM, which compiles kernels, takes them for itself."""
+        """Install our signal handlers again, ten times a second: LLVM, which compiles kernels, replaces them."""
         self._capture()
         return await super().on_tick(counter)
 
@@ -139,17 +139,17 @@ async def answer(app: ASGIApp, config: ServeConfig, listening: socket.socket) ->
 
 
 def listen(config: ServeConfig) -> socket.socket:
-    """Open the port."""
+    """Open the port and return its socket."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with ExitStack() as failed:
             listening = failed.enter_context(socket.socket(family, kind, protocol))
-            if sys.platform != "win32":  # where two programs could then listen at one port
+            if sys.platform != "win32":  # there two programs could then listen on one port
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
-            listening.listen(512)  # so that clients are not turned away while models are loaded
+            listening.listen(512)  # so that clients are not refused while models are loaded
             failed.pop_all()
     except OSError as error:
         raise UsageError(
@@ -159,7 +159,7 @@ def listen(config: ServeConfig) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -167,44 +167,48 @@ def is_loopback(host: str) -> bool:
 
 
 def read_keys(path: Path) -> list[str]:
-    """The keys of a file, one to a line; # begins a remark."""
+    """Read the keys in a file, one per line; # begins a comment line."""
     keys: list[str] = []
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise DataError(f"{path}: is not UTF-8; write one key to a line") from None
+        raise DataError(f"{path}: is not UTF-8; save it as UTF-8, one key to a line") from None
     for number, line in enumerate(lines, 1):
         if not (key := line.strip()) or key.startswith("#"):
             continue
         if len(key) < SHORTEST_KEY or not key.isascii() or " " in key:
             raise DataError(
-                f"{path}, line {number}: is no key; use {SHORTEST_KEY} or more letters and digits, such as `openssl "
+                f"{path}, line {number}: is not a key; use {SHORTEST_KEY} or more letters and digits, such as `openssl "
                 "rand -hex 16` prints"
             )
         keys.append(key)
     if not keys:
-        raise DataError(f"{path}: holds no key; write one to a line")
+        raise DataError(f"{path}: has no keys; write one to a line")
     return keys
 
 
 def read_terms(given: Sequence[str], pairs: Sequence[Pair]) -> dict[Pair, dict[str, Term]]:
-    """The terms for each pair of languages: that before the =, or the only one there is."""
+    """Read the terms for each language pair: the one before the =, or the only one served."""
     files: dict[Pair, list[Path]] = {}
     there = {f"{source}-{target}".lower(): (source, target) for source, target in pairs}
     for name in given:
         path, pair = part_languages(name)
         if pair is None and len(there) > 1:
             first = next(iter(there))
-            raise UsageError(f"--glossary {name}: which languages is it for? say it before it, as in {first}={name}")
+            raise UsageError(
+                f"--glossary {name}: several language pairs are served; name its pair, as in {first}={name}"
+            )
         known = there.get("-".join(pair).lower()) if pair else next(iter(there.values()))
         if known is None:
-            raise UsageError(f"--glossary {name}: no model for these languages is served; there is {', '.join(there)}")
+            raise UsageError(
+                f"--glossary {name}: no model for these languages is served; available: {', '.join(there)}"
+            )
         files.setdefault(known, []).append(path)
     return {pair: read_glossaries(paths) for pair, paths in files.items()}
 
 
 def part_languages(name: str) -> tuple[Path, Pair | None]:
-    """A path, and the languages before the = if they are given: en-de=runs/base."""
+    """Split off the languages before the =, if given: en-de=runs/base."""
     given = re.fullmatch(r"([A-Za-z]{2,8}(?:_[A-Za-z]+)?)-([A-Za-z]{2,8}(?:_[A-Za-z]+)?)=(.+)", name)
     if given:
         return Path(given[3]), (given[1].replace("_", "-"), given[2].replace("_", "-"))
@@ -212,11 +216,11 @@ def part_languages(name: str) -> tuple[Path, Pair | None]:
 
 
 def find_languages(model: str | Path) -> tuple[Path, Pair]:
-    """A model's folder and its languages: those before the =, or those it was trained with."""
+    """Return a model's folder and its languages: those before the =, or those it was trained with."""
     path, given = part_languages(str(model))
     folder = find_model(path)
     if given:
         return folder, given
     if pair := read_languages(read_manifest(folder)["about"]):
         return folder, pair
-    raise DataError(f"{model}: does not know its languages; say them before it, such as en-de={model}")
+    raise DataError(f"{model}: does not say its languages; give them, as in en-de={model}")

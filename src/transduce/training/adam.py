@@ -1,6 +1,6 @@
-"""Adam (section 5.3), by torch's own kernels.
+"""Adam (section 5.3), on torch's own kernels.
 
-`torch.optim.Adam` calls the same ones, and imports torch's compiler first, which takes a second and more.
+`torch.optim.Adam` calls the same kernels, but first imports torch's compiler, which takes a second or more.
 """
 
 from collections import defaultdict
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from transduce.config import TrainingConfig
 from transduce.training.distributed import is_split, put
 
-Rate = Tensor | float  # on a GPU a tensor, so that a captured graph finds it there
+Rate = Tensor | float  # on a GPU a tensor, where a captured graph reads it
 
 
 class Adam:
-    """Updates weights; `broken` is a number that is not 0 where an update must not be made."""
+    """Adam for the named weights; while `broken` is not 0, no update may be made."""
 
     def __init__(
         self, named: Mapping[str, nn.Parameter], config: TrainingConfig, broken: Tensor, shares: Mapping[str, float]
     ):
         self.named, self.config, self.broken, self.shares = named, config, broken, shares
-        # One kernel for all weights, which looks at `broken` itself, so that nobody has to wait for the norm.
+        # One kernel updates all weights and reads `broken` on the device, so that Python need not wait for the norm.
         self.fused = broken.device.type in ("cpu", "cuda") and not any(map(is_split, named.values()))
         self.first: dict[str, Tensor] = {}
         self.second: dict[str, Tensor] = {}
@@ -31,7 +31,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, rate: Rate) -> None:
-        """Apply the gradients; weights without one stay as they are."""
+        """Apply the gradients; weights without one stay unchanged."""
         groups: dict[float, dict[str, Tensor]] = defaultdict(dict)
         for name, weight in self.named.items():
             if weight.grad is not None:
@@ -83,14 +83,14 @@ class Adam:
         self.updates[name] = torch.zeros((), device=weight.device if self.fused else "cpu")
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
-        """The two moments of every weight that was updated, and how often it was."""
+        """Yield both moments of every weight updated so far, and its number of updates."""
         for name in self.first:
             yield f"first.{name}", self.first[name]
             yield f"second.{name}", self.second[name]
             yield f"updates.{name}", self.updates[name]
 
     def restore(self, moments: Mapping[str, Tensor]) -> None:
-        """Put the moments of a checkpoint in place; weights that had none begin anew."""
+        """Restore the moments of a checkpoint; weights without any start afresh."""
         for name in self.named:
             if f"first.{name}" in moments:
                 self._begin(name)

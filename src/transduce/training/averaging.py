@@ -1,4 +1,4 @@
-"""The mean of several checkpoints (section 6.1), or of a model and what fine-tuning has made of it."""
+"""The mean of several checkpoints (section 6.1), or of a model and its fine-tuned version."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from transduce.training.warm import ORIGINS, warm_start
 
 
 def mean_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the models' weights, summed in float64."""
+    """Return the mean of the models' weights, summed in float64."""
     return _mean(map(saved.read_weights, folders), folders, [1.0] * len(folders))
 
 
@@ -25,7 +25,7 @@ def _mean(found: Iterable[Mapping[str, Tensor]], folders: Sequence[Path], shares
     sums: dict[str, Tensor] = {}
     for weights, folder, share in zip(found, folders, shares):
         if sums and {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in sums.items()}:
-            raise DataError(f"{folder}: its weights have other names or shapes than those of {folders[0]}")
+            raise DataError(f"{folder}: its weights differ in names or shapes from those of {folders[0]}")
         for name, weight in weights.items():
             part = weight.detach().double() * share
             sums[name] = sums[name] + part if name in sums else part
@@ -33,30 +33,31 @@ def _mean(found: Iterable[Mapping[str, Tensor]], folders: Sequence[Path], shares
 
 
 def choose_checkpoints(run: Path, *, last: int | None = None, best: int | None = None, by: str = "loss") -> list[Path]:
-    """The last or the best checkpoints of a run."""
+    """Return the last or the best checkpoints of a run, by default the last five."""
     if last is not None and best is not None:
-        raise UsageError("--last and --best are two different choices; give one")
+        raise UsageError("--last and --best exclude each other; give one")
     wanted = best if best is not None else 5 if last is None else last
     if wanted < 1:
-        raise UsageError(f"there is no mean of {wanted} checkpoints; give 1 or more")
+        raise UsageError(f"cannot average {wanted} checkpoints; give 1 or more")
     checkpoints = Checkpoints(run)
     found = checkpoints.best(wanted, by) if best else checkpoints.regular()[-wanted:]
     if not found:
         what = "no checkpoint with a dev score" if best else "no checkpoints"
-        raise DataError(f"{run}: holds {what}; name a run made by transduce train")
+        raise DataError(f"{run}: has {what}; name a run made by transduce train")
     if len(found) < wanted and (best or last):
         raise DataError(
-            f"{run}: holds {len(found)} such checkpoints, not {wanted}; a run keeps the last "
+            f"{run}: has only {len(found)} such checkpoints, not {wanted}; a run keeps the last "
             "training.average_checkpoints and the best training.keep_best"
         )
     return found
 
 
 def average(folders: Sequence[Path], out: Path, shares: Sequence[float] = ()) -> None:
-    """Write a model with the mean of the weights of others, which must share their settings and their subwords.
+    """Write the mean of several models, which must share their settings and subwords, as a new model.
 
-    `shares` say how much each of them counts. Where one has the others' subwords and more, new subwords of the others
-    are put together from their pieces, as for a warm start. What it was trained on is what that one was, or the last.
+    `shares` weight the models, by default equally. One may have the others' subwords and more; the others' vectors for
+    these are then composed from their pieces, as in a warm start. The new model's languages and training data are those
+    of the model with the most subwords, or of the last with as many.
     """
     shares = shares or [1.0] * len(folders)
     if len(shares) != len(folders) or min(shares) < 0 or not sum(shares) > 0:
@@ -69,14 +70,14 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] = ()) ->
         if damage := saved.find_damage(folder, manifest):
             raise DataError(f"{damage}; leave it out")
         if differences := list(_differences(config, configs[0])):
-            raise DataError(f"{folder}: differs from {folders[0]} in {', '.join(differences)}; they have no mean")
+            raise DataError(f"{folder}: differs from {folders[0]} in {', '.join(differences)}; they cannot be averaged")
     subwords = [saved.read_subwords(folder, manifest) for folder, manifest in zip(folders, manifests)]
     sizes = [sum(map(len, own.values())) for own in subwords]
     most = sizes.index(max(sizes))
     for folder, own in zip(folders, subwords):
         if not _extends(subwords[most], own):
-            raise DataError(f"{folder}: has other subwords than {folders[most]}; they have no mean")
-    # A model is given to others: where its parts lay is not told.
+            raise DataError(f"{folder}: has different subwords from {folders[most]}; they cannot be averaged")
+    # Models are passed on, so of each path only the last two parts are recorded.
     about: dict[str, Any] = {"mean_of": ["/".join(folder.parts[-2:]) for folder in folders]}
     if len({*shares}) > 1:
         about["shares"] = [share / sum(shares) for share in shares]
@@ -89,7 +90,7 @@ def average(folders: Sequence[Path], out: Path, shares: Sequence[float] = ()) ->
 
 
 def _extends(subwords: saved.Vocabularies, others: saved.Vocabularies) -> bool:
-    """Whether each side splits as the other does, or has its subwords and more."""
+    """Return whether the subwords of each side are the same as the other model's, or those and more."""
     return all(
         own.model == others[side].model or (len(own) > len(others[side]) and own.extends(others[side]))
         for side, own in subwords.items()
@@ -97,7 +98,7 @@ def _extends(subwords: saved.Vocabularies, others: saved.Vocabularies) -> bool:
 
 
 def _widen(folder: Path, own: saved.Vocabularies, wanted: saved.Vocabularies, config: Config) -> Mapping[str, Tensor]:
-    """A model's weights with rows for the subwords that it lacks."""
+    """Return a model's weights, with rows added for the subwords that it lacks."""
     if all(len(own[side]) == len(subwords) for side, subwords in wanted.items()):
         return saved.read_weights(folder)
     model = Transformer(config.model)
@@ -110,7 +111,7 @@ def _vocabularies(config: Config) -> dict[str, int | None]:
 
 
 def _differences(config: Config, other: Config) -> list[str]:
-    # Dropout leaves no mark on the weights' shapes; subwords are compared by what they are.
+    # Dropout does not affect the weights' shapes; the subwords themselves are compared, not their number.
     same: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "feed_forward_dropout": 0.0}
     plain = [replace(c.model, **same, **_vocabularies(other)) for c in (config, other)]
     ours, theirs = map(strict.to_dict, plain)

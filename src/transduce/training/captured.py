@@ -1,7 +1,7 @@
-"""A whole update on an NVIDIA GPU as one captured graph: Python then says one word a step instead of a thousand.
+"""A whole update on an NVIDIA GPU as one captured graph: Python launches one graph per step, not a thousand kernels.
 
-A graph repeats the same kernels on the same memory. So a batch is copied to where the last one was, the learning rate
-and the seed of random numbers are put in their places, and the numbers that come out are copied away.
+A graph repeats the same kernels on the same memory. So each batch is copied to where the last one was, the learning
+rate and the random seed are set in place, and the resulting numbers are copied out.
 """
 
 from contextlib import AbstractContextManager
@@ -20,7 +20,7 @@ from transduce.training.optimiser import Optimiser
 
 
 class CapturedStep:
-    """Takes steps on batches of one shape; where another comes, it is captured anew."""
+    """Takes steps on batches of one shape; a batch of another shape is captured anew."""
 
     def __init__(self, objective: Objective, optimiser: Optimiser, autocast: AbstractContextManager[object]):
         self.objective, self.optimiser, self.autocast = objective, optimiser, autocast
@@ -35,20 +35,20 @@ class CapturedStep:
         self.warm = False
 
     def __call__(self, batch: Batch, seed: int, rate: float) -> Float[Tensor, "4"]:
-        """One update; returns the sums of both losses, the number of targets and the gradient's norm."""
+        """Make one update; return the sums of both losses, the number of targets and the gradient's norm."""
         self._place(batch)
         self.targets.fill_(float(batch.target_tokens))
         self.optimiser.rate.fill_(rate)
         torch.manual_seed(seed)
         if self.warm and self.graph is None:
             graph = torch.cuda.CUDAGraph()
-            with recording(graph, self.device):  # meanwhile the loader's thread goes on finding memory
+            with recording(graph, self.device):  # the loader's thread may allocate memory meanwhile
                 self.numbers = self._compute()
             self.graph = graph
         if self.graph is not None:
             self.graph.replay()
             return self.numbers.clone()
-        # The first step of each shape is computed as it comes: kernels are compiled and memory is found.
+        # The first step of each shape runs uncaptured: it compiles kernels and allocates memory.
         with beside(self.device):
             numbers = self._compute()
         self.warm = True
@@ -63,7 +63,7 @@ class CapturedStep:
         return torch.stack((*sums.detach(), self.targets, norm))
 
     def _place(self, batch: Batch) -> None:
-        """Copy a batch to where the graph looks for it."""
+        """Copy a batch to where the graph reads it; drop the graph if the batch does not fit."""
         assert batch.tiles is not None
         held = self.held
         if held is None or held.tiles is None or not _fits(batch, held):
@@ -79,7 +79,7 @@ class CapturedStep:
 
 
 def _multiplied(model: Transformer) -> list[Tensor]:
-    """The weights of all products; norms are computed as they are."""
+    """Return the weights to round for matrix products: all but those of norms and of a separate source embedding."""
     norms = {
         id(weight) for module in model.modules() if isinstance(module, nn.LayerNorm) for weight in module.parameters()
     }
@@ -98,5 +98,5 @@ def _fits(batch: Batch, held: Batch) -> bool:
 
 
 def _room(tiles: int) -> int:
-    """More tiles than this batch has: the next may have some more."""
+    """Return a number of tiles with room for more than this batch has, since the next may have some more."""
     return -(-tiles * 5 // 4 // 32) * 32

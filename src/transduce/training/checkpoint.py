@@ -1,11 +1,11 @@
-"""Checkpoints: all that a run needs to go on exactly, in folders that are whole or not there.
+"""Checkpoints: all that a run needs to resume exactly, in folders that are written whole or not at all.
 
     RUN/checkpoints/step-00001000/    a model's folder (`model/saved.py`), with the dev scores in its manifest
-    …/resume.safetensors              Adam's moments; also the weights, where model.safetensors holds their average
+    …/resume.safetensors              the optimiser's moments; also the weights, if model.safetensors has their average
 
-Random numbers need no place of their own: those of a step are drawn from a seed made of the run's seed, the step and
-the process. Only the last two checkpoints keep what is needed to resume. A checkpoint made because somebody asked the
-run to stop is not scored and counts for nothing else, so that an interrupted run ends with the same model as any other.
+Random numbers need not be saved: each step seeds its own from the run's seed, the step and the process. Only the last
+two checkpoints can be resumed. A checkpoint saved only because the run was asked to stop is not scored and serves for
+nothing else, so that an interrupted run ends with the same model as any other.
 """
 
 import re
@@ -28,7 +28,7 @@ from transduce.training.distributed import Processes, put, whole
 from transduce.training.optimiser import MovingAverage, Optimiser
 
 RESUME = "resume.safetensors"
-RESUMABLE = 2  # how many checkpoints keep the optimiser: the last, and one to fall back to
+RESUMABLE = 2  # checkpoints that keep the optimiser's state: the last, and one to fall back to
 _NAME = re.compile(r"step-\d{8,}")
 
 
@@ -49,29 +49,29 @@ class State:
     without_best: int = 0  # validations since the best one
 
     def counters(self) -> dict[str, Any]:
-        """What is no tensor, as JSON can hold it."""
+        """Return the fields that are plain numbers, for JSON."""
         names = [field.name for field in fields(self) if field.name not in ("model", "optimiser", "average")]
         return {name: getattr(self, name) for name in names}
 
     def restore_counters(self, counters: Mapping[str, Any]) -> None:
-        """Put those back."""
+        """Restore those fields."""
         for name, value in counters.items():
             setattr(self, name, Position(*value) if name == "position" else value)
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights to translate with: the moving average if there is one; all processes must call."""
+        """Return the weights to translate with, the moving average if there is one; all processes must call."""
         named = self.average.weights if self.average else dict(self.model.named_parameters())
         return {name: whole(weight.detach()) for name, weight in named.items()}
 
     def resumable(self) -> dict[str, Tensor]:
-        """What only a resumed run needs; all processes must call."""
+        """Return the tensors that only a resumed run needs; all processes must call."""
         tensors = {name: whole(tensor) for name, tensor in self.optimiser.moments()}
         if self.average:
             tensors |= {f"weight.{name}": whole(w.detach()) for name, w in self.model.named_parameters()}
         return tensors
 
     def restore(self, weights: Mapping[str, Tensor], resumable: Mapping[str, Tensor]) -> None:
-        """Put the tensors of a checkpoint in place."""
+        """Restore the tensors of a checkpoint."""
         current = {n.removeprefix("weight."): t for n, t in resumable.items() if n.startswith("weight.")} or weights
         for name, weight in self.model.named_parameters():
             put(weight, current[name])
@@ -88,7 +88,7 @@ class Checkpoints:
         self.folder = run / "checkpoints"
 
     def all(self) -> list[Path]:
-        """Their folders, the oldest first."""
+        """Return their folders, the oldest first."""
         found = self.folder.iterdir() if self.folder.is_dir() else ()
         named = (path for path in found if _NAME.fullmatch(path.name))
         return sorted(named, key=lambda path: int(path.name.removeprefix("step-")))
@@ -96,7 +96,7 @@ class Checkpoints:
     def save(
         self, state: State, config: Config, subwords: saved.Vocabularies, about: dict[str, Any], rank: int
     ) -> Path:
-        """Write a checkpoint, all or nothing; all processes must call, the first one writes."""
+        """Write a checkpoint, all or nothing; all processes must call, only the first writes."""
         folder = self.folder / f"step-{state.step:08d}"
         weights, resumable = state.weights(), state.resumable()
         if rank == 0:
@@ -111,7 +111,7 @@ class Checkpoints:
         return folder
 
     def regular(self) -> list[Path]:
-        """Those that were due or the last of their run, the oldest first; not those of a run asked to stop."""
+        """Return the checkpoints, the oldest first, except those saved only because the run was asked to stop."""
         found: list[Path] = []
         for folder in self.all():
             with suppress(DataError):
@@ -120,7 +120,7 @@ class Checkpoints:
         return found
 
     def prune(self, last: int, best: int, best_by: str) -> None:
-        """Remove checkpoints that are neither among the last nor among the best; older ones lose their optimiser."""
+        """Remove checkpoints that are neither among the last nor the best; only the last two keep their optimiser."""
         everything = self.all()
         kept = {*everything[-RESUMABLE:], *self.regular()[-last:], *self.best(best, best_by)}
         for folder in everything:
@@ -133,7 +133,7 @@ class Checkpoints:
             sync_folder(self.folder)
 
     def best(self, count: int, by: str) -> list[Path]:
-        """The checkpoints with the best dev scores, the best first."""
+        """Return the checkpoints with the best dev scores, the best first."""
         scored: list[tuple[float, Path]] = []
         for folder in self.all():
             with suppress(DataError):
@@ -143,7 +143,7 @@ class Checkpoints:
         return [folder for _, folder in sorted(scored)[:count]]
 
     def newest_good(self) -> tuple[Path, list[str]] | None:
-        """The newest checkpoint that is whole and can be resumed, and what is wrong with the newer ones."""
+        """Return the newest checkpoint that is whole and can be resumed, and what is wrong with newer ones."""
         problems: list[str] = []
         for folder in reversed(self.all()):
             problem = find_damage(folder)
@@ -151,12 +151,12 @@ class Checkpoints:
                 return folder, problems
             problems.append(problem)
         if problems:
-            remedy = "begin a new run in another --out, with --from and a checkpoint whose weights are whole"
+            remedy = "start a new run in another --out, with --from and a checkpoint whose weights are intact"
             raise DataError("\n".join([*problems, f"{self.folder}: no checkpoint can be resumed; {remedy}"]))
         return None
 
     def go_back(self, folder: Path) -> None:
-        """Hide the damaged checkpoints after this one, so that none passes for the last; the next save removes them."""
+        """Hide the damaged checkpoints after this one, so that none counts as the last; the next save removes them."""
         for damaged in self.all()[self.all().index(folder) + 1 :]:
             hidden = self.folder / f".old-{damaged.name}-damaged"
             shutil.rmtree(hidden, ignore_errors=True)
@@ -164,31 +164,31 @@ class Checkpoints:
 
 
 def rank_score(dev: Mapping[str, Any], by: str) -> float:
-    """A dev score that is smaller when it is better.
+    """Return a dev score as a number that is smaller when it is better.
 
-    The loss is the smoothed one, which training makes small: the plain one also falls when a model grows too sure.
+    The loss is the smoothed one, which training minimises: the plain one also falls when a model grows too confident.
     """
     return dev["loss"] if by == "loss" else -dev[by]
 
 
 def find_damage(folder: Path) -> str | None:
-    """Say why a checkpoint cannot be resumed, or nothing."""
+    """Say why a checkpoint cannot be resumed; return None if it can."""
     try:
         manifest = saved.read_manifest(folder)
     except DataError as error:
         return str(error)
     resume = manifest.get("resume", {})
     if RESUME not in resume:
-        return f"{folder}: was not made to be resumed"
+        return f"{folder}: was saved without what resuming needs"
     if not (folder / RESUME).exists():
-        return f"{folder / RESUME}: is not there (only the last {RESUMABLE} checkpoints keep it)"
+        return f"{folder / RESUME}: is missing (only the last {RESUMABLE} checkpoints keep it)"
     return saved.find_damage(folder, {"files": {**manifest["files"], **resume}})
 
 
 def restore(state: State, folder: Path, processes: Processes, training: TrainingConfig) -> None:
-    """Put a checkpoint's contents into the state: the first process reads, the others are sent them.
+    """Restore the state from a checkpoint: the first process reads it and sends it to the others.
 
-    What was best until now counts for nothing if it is to be judged by another score from now on.
+    The best score so far is forgotten if `best_by` or the label smoothing has changed.
     """
     counters: dict[str, Any] = {}
     weights: dict[str, Tensor] = {}

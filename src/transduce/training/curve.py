@@ -1,4 +1,4 @@
-"""The learning curve of a run as one HTML page: drawn as SVG, without scripts, with nothing from elsewhere."""
+"""The learning curves of a run as one HTML page: SVG, without scripts or external resources."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from transduce.disk import replace_file
 from transduce.training.metrics import DevMetrics, TrainMetrics
 
 MOST_POINTS = 400
-# In the units of the drawings, which a browser scales to the width of the page.
+# In units of the drawings, which the browser scales to the width of the page.
 WIDTH, TALL, LOW = 640, 320, 190
 LEFT, RIGHT, TOP, BOTTOM = 72, 52, 26, 34
-NOISE = 0.01  # of the axis: a line rougher than this gets a smooth one above it
-SMOOTHED = 8  # neighbours on either side
-WATCH_COLOURS = 3  # of sets that are watched besides the dev set
+NOISE = 0.01  # share of the axis; a line rougher than this is drawn faintly below a smoothed one
+SMOOTHED = 8  # neighbours on either side that a smoothed point averages
+WATCH_COLOURS = 3  # for sets that are watched besides the dev set
 
 STYLE = """
 :root { --back: #fff; --text: #1c2430; --quiet: #66707e; --grid: #e6e9ee; --train: #2f6fdb; --dev: #d9730d;
@@ -56,50 +56,50 @@ circle.ring { fill: none; stroke: var(--colour); stroke-width: 1.75; pointer-eve
 
 @dataclass(frozen=True)
 class _Line:
-    """A row of points in one chart."""
+    """A line in a chart."""
 
     name: str
-    kind: str  # the class that gives it its colour
+    kind: str  # the CSS class, which sets its colour
     steps: np.ndarray
     values: np.ndarray
-    hovers: Sequence[str] = ()  # what each point says, if the points are to be seen
-    best: tuple[int, str] | None = None  # the point to be marked, and with what
+    hovers: Sequence[str] = ()  # the tooltip of each point, if points are drawn
+    best: tuple[int, str] | None = None  # the index of the point to mark, and its label
 
 
 @dataclass(frozen=True)
 class _Axes:
-    """From steps and values to places in a drawing."""
+    """Maps steps and values to places in a drawing."""
 
     last_step: float
     ticks: list[float]
     height: int
 
     def x(self, step: float) -> float:
-        """The place of a step."""
+        """Return the x coordinate of a step."""
         return LEFT + (WIDTH - LEFT - RIGHT) * step / self.last_step
 
     def y(self, value: float) -> float:
-        """The place of a value; one far outside is put just outside, since browsers cannot draw at 1e30."""
+        """Return the y coordinate of a value, kept near the chart, since browsers cannot draw at 1e30."""
         share = (value - self.ticks[0]) / (self.ticks[-1] - self.ticks[0])
         return TOP + (self.height - TOP - BOTTOM) * (1 - min(2.0, max(-1.0, share)))
 
     def holds(self, value: float) -> bool:
-        """Whether a value is inside."""
+        """Return whether a value lies within the chart."""
         return self.ticks[0] <= value <= self.ticks[-1]
 
 
 def write_curve(
     path: Path, train: list[TrainMetrics], dev: list[DevMetrics], title: str, summary: list[tuple[str, str]]
 ) -> None:
-    """Write a page with a table of facts and the charts of loss, BLEU or F1, learning rate and speed over the steps."""
+    """Write a page with a table of facts and charts of loss, BLEU or F1, learning rate and speed by step."""
     last_step = max([1, *(metrics.step for metrics in [*train, *dev])])
     lost = sum(not _is_number(metrics.plain) for metrics in train)
     signatures = " ".join(sorted({metrics.signature for metrics in dev if metrics.signature}))
     charts = [
         _chart(
             "Loss",
-            "Nats a target token, without label smoothing; on the right the same as perplexity."
-            + (f" {lost:,} of {len(train):,} points are not finite and left out." if lost else ""),
+            "Nats per target token, without label smoothing; on the right, the same as perplexity."
+            + (f" {lost:,} of {len(train):,} points are not finite and are left out." if lost else ""),
             [_train_line(train, "plain"), *_dev_lines(dev, "plain", 3)],
             last_step,
             height=TALL,
@@ -108,10 +108,10 @@ def write_curve(
             perplexity=True,
         ),
         _chart("BLEU", f"Greedy translations of the dev set. {signatures}", _dev_lines(dev, "bleu", 1), last_step),
-        _chart("F1", "Labelled brackets of greedy trees of the dev set.", _dev_lines(dev, "f1", 1), last_step),
+        _chart("F1", "Labelled brackets of greedy parses of the dev set.", _dev_lines(dev, "f1", 1), last_step),
         _chart("Learning rate", "", [_train_line(train, "rate")], last_step, from_zero=True),
         _chart(
-            "Tokens a second",
+            "Tokens per second",
             "Source and target together.",
             [_train_line(train, "tokens_per_second")],
             last_step,
@@ -137,7 +137,7 @@ def write_curve(
 </body>
 </html>
 """
-    replace_file(path, page.encode("utf-8", "replace"))  # a file's name in the title need not be Unicode
+    replace_file(path, page.encode("utf-8", "replace"))  # the title is a file name, which need not be Unicode
 
 
 def _train_line(train: list[TrainMetrics], field: str) -> _Line:
@@ -145,7 +145,7 @@ def _train_line(train: list[TrainMetrics], field: str) -> _Line:
 
 
 def _dev_lines(dev: list[DevMetrics], field: str, decimals: int) -> list[_Line]:
-    """The scores of the current weights and those of averaged ones, on each set, as far as there are any."""
+    """Return a line for each set and for current or averaged weights, where there are scores."""
     lines: list[_Line] = []
     sets = dict.fromkeys((metrics.name, metrics.weights == "average") for metrics in dev)
     watched = [name for name in dict.fromkeys(name for name, _ in sets) if name != "dev"]
@@ -162,13 +162,13 @@ def _dev_lines(dev: list[DevMetrics], field: str, decimals: int) -> list[_Line]:
 
 
 def _points(metrics: Sequence[TrainMetrics | DevMetrics], field: str) -> tuple[np.ndarray, np.ndarray]:
-    """The steps and the values of one field where it is a number."""
+    """Return the steps and values of one field where it is a number."""
     pairs = [(m.step, getattr(m, field)) for m in metrics if _is_number(getattr(m, field))]
     return np.array([step for step, _ in pairs], float), np.array([value for _, value in pairs], float)
 
 
 def _is_number(value: float | None) -> bool:
-    return value is not None and abs(value) < 1e30  # what is larger has diverged like infinity
+    return value is not None and abs(value) < 1e30  # anything larger counts as infinite
 
 
 def _describe(metrics: DevMetrics) -> str:
@@ -190,7 +190,7 @@ def _chart(
     unit: str = "",
     perplexity: bool = False,
 ) -> str:
-    """A figure of some lines over the steps, or nothing if they have no points."""
+    """Return a figure of lines over the steps, or an empty string if they have no points."""
     lines = [line for line in lines if line.values.size]
     if not lines:
         return ""
@@ -232,7 +232,7 @@ def _chart(
 
 
 def _draw_line(line: _Line, axes: _Axes) -> str:
-    """At most 400 points, each the mean of its part; where they are rough, a smooth line as well."""
+    """Draw at most 400 points, each the mean of a stretch; if the line is rough, draw a smoothed one over it."""
     steps, values = _thin(line.steps), _thin(line.values)
     drawn = [("", values)]
     if not line.hovers and _noise(values) > NOISE * (axes.ticks[-1] - axes.ticks[0]):
@@ -245,7 +245,7 @@ def _draw_line(line: _Line, axes: _Axes) -> str:
 
 
 def _draw_points(line: _Line, axes: _Axes) -> str:
-    """The points that say something when touched, the best of them with a ring; or a line's only point."""
+    """Draw the points that have tooltips, or a line's only point, and a ring around the best."""
     parts: list[str] = []
     hovers = line.hovers if len(line.values) > 1 else [*line.hovers, f"step {line.steps[0]:,.0f}"]
     for step, value, hover in zip(line.steps, line.values, hovers if len(hovers) <= MOST_POINTS else []):
@@ -266,20 +266,20 @@ def _thin(values: np.ndarray) -> np.ndarray:
 
 
 def _noise(values: np.ndarray) -> float:
-    """How far a point usually lies from the middle between its neighbours."""
+    """Return the median distance of a point from the mean of its neighbours; 0 for short lines."""
     if len(values) < 4 * SMOOTHED:
         return 0.0
     return float(np.median(np.abs(values[1:-1] - (values[:-2] + values[2:]) / 2)))
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
-    """The mean over some neighbours, as many on the left as on the right, so that a slope stays where it is."""
+    """Return the moving mean, always with as many neighbours left as right, so that slopes do not shift."""
     reach = [min(SMOOTHED, index, len(values) - 1 - index) for index in range(len(values))]
     return np.array([values[index - few : index + few + 1].mean() for index, few in enumerate(reach)])
 
 
 def _limits(lines: list[_Line], clip: float) -> tuple[float, float]:
-    """The range to be seen: lines without their extremes, points unless they are far above the others."""
+    """Return the range to show: lines without their extremes, points unless they are far above the others."""
     points = np.concatenate([line.values for line in lines if line.hovers] or [np.empty(0)])
     rough = np.concatenate([line.values for line in lines if not line.hovers] or [np.empty(0)])
     if not rough.size:
@@ -290,10 +290,10 @@ def _limits(lines: list[_Line], clip: float) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers around a range, about so many of them: steps of 1, 2 or 5 times a power of ten."""
+    """Return about `most` round numbers that enclose a range, in steps of 1, 2 or 5 times a power of ten."""
     if -1e-12 < low <= high < 1e-12:
         low, high = 0.0, 1.0
-    elif high - low < 1e-4 * abs(high):  # one point, or too near each other for their labels to differ
+    elif high - low < 1e-4 * abs(high):  # a single value, or values too close for their labels to differ
         low, high = low - abs(low) / 2, high + abs(high) / 2
     rough_step = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough_step))
@@ -303,8 +303,8 @@ def _ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def _perplexity_ticks(low: float, high: float) -> list[float]:
-    """Round perplexities between two losses, evenly over the logarithm where they span more than that."""
-    least, most = math.exp(min(low, 700.0)), math.exp(min(high, 700.0))  # the largest there are
+    """Return round perplexities between two losses, spaced logarithmically if they span a factor of four or more."""
+    least, most = math.exp(min(low, 700.0)), math.exp(min(high, 700.0))  # exp(710) overflows
     if most < 4 * least:
         return [tick for tick in _ticks(least, most) if least <= tick <= most]
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
@@ -314,7 +314,7 @@ def _perplexity_ticks(low: float, high: float) -> list[float]:
 
 
 def _short(number: float) -> str:
-    """A round number as a label: 0.5, 2e-4, 20 k, 1.5 M."""
+    """Return a round number as a label: 0.5, 2e-4, 20 k, 1.5 M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size <= abs(number) < 1000 * size:
             return f"{number / size:g} {letter}"

@@ -1,4 +1,4 @@
-"""Several processes on one or more machines, started by torchrun: who they are and what they say to each other."""
+"""Several processes on one or more machines, started by torchrun, and what they exchange."""
 
 import os
 import time
@@ -17,23 +17,23 @@ from transduce.errors import TransduceError
 from transduce.model.device import choose_device
 from transduce.training.loss import Objective
 
-if TYPE_CHECKING:  # it takes a second to be imported, and few need it
+if TYPE_CHECKING:  # importing it takes a second, and few need it
     from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
-# While process 0 validates or saves, the others wait for it.
+# How long the others wait while process 0 validates or saves.
 PATIENCE = timedelta(hours=2)
-SAYING = 1.0  # seconds in which a process says what is wrong and ends
+SAYING = 1.0  # seconds for the process that reports an error to do so and end
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among all of them; alone it is number 0 of 1."""
+    """This process among all of them: its rank of `world`, 0 of 1 if it is alone."""
 
     device: torch.device
     rank: int = 0
     world: int = 1
-    control: Any = None  # for what concerns Python, so that nobody waits for a GPU
+    control: Any = None  # a group on the CPUs for Python values, which need not wait for a GPU
 
     @property
     def first(self) -> bool:
@@ -41,7 +41,7 @@ class Processes:
         return self.rank == 0
 
     def highest(self, *numbers: float) -> list[float]:
-        """The highest that anyone says of each number; all must call."""
+        """Return the highest value of each number over all processes; all must call."""
         if self.world == 1:
             return list(numbers)
         highest = torch.tensor(numbers, dtype=torch.float64)
@@ -49,13 +49,13 @@ class Processes:
         return highest.tolist()
 
     def add(self, tensor: Tensor) -> Tensor:
-        """Add up everyone's tensor, in place and on the device; all must call."""
+        """Sum a tensor over all processes, in place and on the device; all must call."""
         if self.world > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def share(self, value: T) -> T:
-        """Process 0's value, for everyone; all must call."""
+        """Return process 0's value in every process; all must call."""
         if self.world == 1:
             return value
         box = [value]
@@ -63,7 +63,7 @@ class Processes:
         return box[0]
 
     def share_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Process 0's tensors, for everyone."""
+        """Return process 0's tensors in every process; all must call."""
         if self.world == 1:
             return tensors
         shapes = self.share({name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()})
@@ -75,7 +75,7 @@ class Processes:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A block in which each works for itself: where one fails all end, and what is wrong is said once; all call."""
+        """Run a block in each process; if one fails, all end, and the same error is reported once; all must enter."""
         error = None
         try:
             yield
@@ -85,13 +85,13 @@ class Processes:
             said: list[str | None] = [None] * self.world
             dist.all_gather_object(said, None if error is None else str(error), group=self.control)
             if any(text is not None for text in said) and (error is None or said.index(str(error)) < self.rank):
-                time.sleep(SAYING)  # another says it, whom torchrun would end once this one has ended
+                time.sleep(SAYING)  # another reports it, and torchrun would end that one as soon as this one ends
                 raise SystemExit(1)
         if error is not None:
             raise error
 
     def wrap(self, objective: Objective, sharded: bool) -> nn.Module:
-        """The objective with gradients averaged over the processes; `sharded` also splits its weights among them."""
+        """Return the objective with gradients averaged over the processes; `sharded` also splits its weights."""
         if sharded:
             from torch.distributed.fsdp import fully_shard
 
@@ -105,26 +105,26 @@ class Processes:
 
 
 def without_exchange(objective: nn.Module, wanted: bool) -> AbstractContextManager[None]:
-    """A block in which gradients stay in their process: all backward passes of a step but the last."""
+    """Return a block that keeps gradients in their process if `wanted`: for all backward passes but a step's last."""
     if isinstance(objective, DistributedDataParallel):
         return objective.no_sync() if wanted else nullcontext()
-    if hasattr(objective, "set_requires_gradient_sync"):  # FSDP2 keeps it until it is set again
+    if hasattr(objective, "set_requires_gradient_sync"):  # FSDP2 keeps this until it is set again
         objective.set_requires_gradient_sync(not wanted)  # pyright: ignore[reportCallIssue]
     return nullcontext()
 
 
 def is_split(tensor: Tensor) -> "TypeGuard[DTensor]":
-    """Whether each process holds a part of it."""
+    """Return whether each process holds only a part of the tensor."""
     return hasattr(tensor, "full_tensor")
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor with all its parts, if it is split over the processes; all must call."""
+    """Return a tensor with all its parts, if it is split over the processes; all must call."""
     return tensor.full_tensor() if is_split(tensor) else tensor
 
 
 def put(tensor: Tensor, values: Tensor) -> None:
-    """Write values into a tensor, of which this process may hold a part."""
+    """Copy values into a tensor, of which this process may hold only a part."""
     with torch.no_grad():
         values = values.to(tensor.device, tensor.dtype)
         if is_split(tensor):
@@ -136,7 +136,7 @@ def put(tensor: Tensor, values: Tensor) -> None:
 
 @contextmanager
 def join_processes(device: str) -> Iterator[Processes]:
-    """Join the other processes, if torchrun has started several, and leave them at the end."""
+    """Join the other processes, if torchrun has started any, and leave them when the block ends."""
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     chosen = choose_device(device, int(os.environ.get("LOCAL_RANK", 0)))
     if chosen.type == "cuda":

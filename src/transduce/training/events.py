@@ -1,7 +1,7 @@
-"""Event files for TensorBoard, written without it.
+"""Event files for TensorBoard, written without TensorBoard.
 
-A file is a row of TFRecords (length, its checksum, data, its checksum), each an `Event` as a protocol buffer. Only the
-few fields that scalars need are written here.
+A file is a sequence of TFRecords (length, its checksum, data, its checksum), each of which holds an `Event` as a
+protocol buffer. Only the few fields that scalars need are written.
 """
 
 import os
@@ -22,17 +22,17 @@ TAGS = {
 
 
 class EventFile:
-    """One event file of a run; a run that was resumed has several in its folder."""
+    """One event file of a run; a resumed run has several in its folder."""
 
     def __init__(self, folder: Path, *, after: int):
         folder.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(folder / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}")
         self._append(_chunk(3, VERSION))
-        if after:  # TensorBoard then forgets what an earlier file holds from this step on
+        if after:  # makes TensorBoard drop what earlier files hold from this step on
             self._append(_whole(2, after + 1) + _chunk(7, _whole(1, SESSION_START)))
 
     def write(self, metrics: TrainMetrics | DevMetrics) -> None:
-        """Append one event with all scalars that are known."""
+        """Append one event with all known scalars."""
         kind = "train" if isinstance(metrics, TrainMetrics) else "dev"
         group = "train" if isinstance(metrics, TrainMetrics) else metrics.name
         values = {f"{group}/{name}": getattr(metrics, name) for name in TAGS[kind]}
@@ -52,21 +52,21 @@ class EventFile:
 
 
 def _whole(field: int, number: int) -> bytes:
-    """A field of a protocol buffer that holds a whole number."""
+    """Encode a field of a protocol buffer that holds a whole number."""
     return bytes([field << 3]) + _varint(number)
 
 
 def _single(field: int, number: float) -> bytes:
-    """A field of a protocol buffer that holds a single-precision number."""
+    """Encode a field of a protocol buffer that holds a single-precision number."""
     key = bytes([field << 3 | 5])
     try:
         return key + struct.pack("<f", number)
-    except OverflowError:  # such as the perplexity of a model that has diverged
+    except OverflowError:  # for example, the perplexity of a model that has diverged
         return key + struct.pack("<f", float("inf"))
 
 
 def _chunk(field: int, data: bytes) -> bytes:
-    """A field of a protocol buffer that holds text or another message."""
+    """Encode a field of a protocol buffer that holds text or another message."""
     return bytes([field << 3 | 2]) + _varint(len(data)) + data
 
 
@@ -79,7 +79,7 @@ def _varint(number: int) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C of some bytes, masked as TFRecords have it: a checksum of checksums would be weak."""
+    """Return the CRC-32C of some bytes, masked as in TFRecords: a checksum of checksums would be weak."""
     table, remainder = _table(), 0xFFFFFFFF
     for byte in data:
         remainder = table[(remainder ^ byte) & 255] ^ remainder >> 8

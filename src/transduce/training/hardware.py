@@ -1,4 +1,4 @@
-"""How training uses its device: the arithmetic, whether steps are captured, how much of the peak rate is used."""
+"""How training uses its device: its precision, whether steps are captured, how much of the peak rate is used."""
 
 import re
 
@@ -8,10 +8,10 @@ from transduce.config import Config, ModelConfig, TrainingConfig
 from transduce.model.device import has_bf16, has_kernels
 from transduce.training.distributed import Processes
 
-SMALLEST_BF16 = 256  # d_model from which on a CPU with bf16 trains faster in it (docs/log.md)
+SMALLEST_BF16 = 256  # d_model from which a CPU with bf16 trains faster in it (docs/log.md)
 MOST_ON_CPU = 5e11  # parameters times tokens of a step; 7e11 took 49 s on one core in bf16
-# Dense bf16 products, summed in float32, in TFLOP/s, as NVIDIA states them; the first name whose words are in the
-# device's own counts.
+# NVIDIA's figures for dense bf16 products summed in float32, in TFLOP/s; the first name found as whole words in the
+# device's name counts.
 PEAKS = {
     "GB200": 2500,
     "B200": 2250,
@@ -33,30 +33,30 @@ PEAKS = {
     "RTX 4090": 165,
     "RTX 3090": 71,
 }
-# Words that make it another device than the name alone, or a slice of one.
+# Words that mark another device than the name alone, or a slice of one.
 _OTHER = re.compile(r"\b(D|Laptop|MIG|SUPER|Ti)\b")
 
 
 def uses_bf16(config: TrainingConfig, model: ModelConfig, device: torch.device) -> bool:
-    """Whether training computes in bf16: as asked for, or where that is faster."""
+    """Return whether training computes in bf16: if asked to, or by default where that is faster."""
     large = device.type != "cpu" or model.d_model >= SMALLEST_BF16
     return config.precision == "bf16" or (config.precision == "auto" and large and has_bf16(device))
 
 
 def steps_take_long(config: Config, device: torch.device) -> bool:
-    """Whether a step is more work than one wants to wait for on a CPU."""
+    """Return whether the device is a CPU and a step is too much work to wait for."""
     tokens = config.batch.source_tokens + config.batch.target_tokens
     return device.type == "cpu" and config.model.parameters() * tokens > MOST_ON_CPU
 
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:
-    """Whether a step is one captured graph: alone on a GPU, where our own kernels compute all attention."""
+    """Return whether a step is one captured graph: alone on a GPU, where our own kernels compute all attention."""
     alone = processes.world == 1 and not config.sharded and config.accumulate == 1
     return alone and model.attention != "additive" and has_kernels(processes.device)
 
 
 def peak_rate(device: torch.device, bf16: bool) -> float | None:
-    """The device's peak in operations a second, where it is known."""
+    """Return the device's peak in operations per second, or None if it is unknown."""
     if device.type != "cuda" or not bf16:
         return None
     name = torch.cuda.get_device_name(device)
@@ -66,9 +66,9 @@ def peak_rate(device: torch.device, bf16: bool) -> float | None:
 
 
 def training_work(config: ModelConfig, source: int, target: int, squares: tuple[float, float, float]) -> float:
-    """Operations of one step on so many tokens; `squares` are the sums of s², t² and s·t over the sentences' lengths.
+    """Return the operations of one step; `squares` are the sums of s², t² and s·t over pairs with s and t tokens.
 
-    A product of an m×n with an n×k matrix counts 2·m·n·k, the backward pass twice the forward pass.
+    The product of an m×n and an n×k matrix counts 2·m·n·k, the backward pass twice the forward pass.
     """
     d_k, d_v = config.head_widths()
     encoder_layers, decoder_layers = config.stacks()
@@ -80,7 +80,7 @@ def training_work(config: ModelConfig, source: int, target: int, squares: tuple[
     decoder = (
         target * (2 * query_and_output + key_and_value + feed_forward)
         + source * key_and_value
-        + (within_target / 2 + across) * width  # half of what is masked away is never computed
+        + (within_target / 2 + across) * width  # the masked half is never computed
     )
     output = target * config.d_model * config.vocabulary
     return 3 * 2 * (encoder_layers * encoder + decoder_layers * decoder + output)

@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: one live line in a terminal, a plain line now and then in a log."""
+"""What you see while a model trains: one live line in a terminal, or a plain line now and then in a log."""
 
 import math
 import os
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 LOG_SECONDS = 10.0
 REDRAW_SECONDS = 0.1
 SMALLEST_BAR, LARGEST_BAR = 6, 30
-LEGEND = "loss: nats a target token, smoothed; plain, perplexity: without label smoothing"
+LEGEND = "loss: nats per target token, smoothed; plain, perplexity: without label smoothing"
 
 
 class Live(Protocol):
-    """Where training says how it goes."""
+    """Where training reports its progress."""
 
     def train(self, metrics: TrainMetrics, left: float) -> None:
-        """Show the newest interval and the seconds still to go."""
+        """Show the newest interval and the seconds left."""
         ...
 
     def dev(self, metrics: DevMetrics, seconds: float) -> None:
-        """Print a lasting line on the dev set, which took so many seconds."""
+        """Print a lasting line with the dev scores and the seconds that validation took."""
         ...
 
     def say(self, text: str) -> None:
@@ -45,7 +45,7 @@ def show_training(
     epochs: int | None = None,
     tokens: int | None = None,
 ) -> Iterator[Live]:
-    """Show a training on standard error until the block ends; it ends at the last step or at the first other limit."""
+    """Show a training on standard error until the block ends; its goal is the last step or a limit that comes first."""
     goal = _Goal(total_steps, limit_seconds, epochs, tokens)
     if sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         with _Terminal(goal, first_step) as terminal:
@@ -59,7 +59,7 @@ class _Goal:
         self.steps, self.seconds, self.epochs, self.tokens = steps, seconds, epochs, tokens
 
     def share(self, step: int, seconds: float = 0, epoch: float = 0, tokens: int = 0) -> tuple[float, str]:
-        """How much is done, and that in words: of the steps, or of what will be over before them."""
+        """Return how much is done, as a share and in words: of the steps, or of a limit that will come first."""
         of_steps = step / max(1, self.steps)
         first = of_steps, f"{step:,}/{self.steps:,} {of_steps:.0%}"
         for done, limit, unit in (
@@ -78,7 +78,7 @@ class _Log:
         self.say(LEGEND)
 
     def train(self, metrics: TrainMetrics, left: float) -> None:
-        """Print a line if the last one is some time ago."""
+        """Print a line if the last one is at least ten seconds old."""
         now = time.monotonic()
         if now < self.next:
             return
@@ -99,10 +99,10 @@ class _Log:
 
 
 class _Terminal:
-    """A line that rich draws anew below all that is printed."""
+    """A line that rich keeps redrawing below all that is printed."""
 
     SHOWN = ("bar", "left", "loss", "perplexity", "rate", "norm", "speed", "peak", "padding", "skipped")
-    # What does not fit is left out, from the end.
+    # Fields that do not fit are left out, from the end.
     BY_IMPORTANCE = ("left", "loss", "perplexity", "skipped", "speed", "bar", "rate", "norm", "peak", "padding")
 
     def __init__(self, goal: _Goal, first_step: int):
@@ -124,17 +124,17 @@ class _Terminal:
         try:
             self.live.stop()
             self.console.file.flush()
-        except OSError:  # the terminal was closed: what waits to be written goes nowhere, or Python fails at its end
+        except OSError:  # the terminal was closed: discard buffered output, or Python fails when it exits
             with suppress(OSError), open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), self.console.file.fileno())
 
     def train(self, metrics: TrainMetrics, left: float) -> None:
-        """Move the bar and draw the line again, not more often than an eye can follow."""
+        """Move the bar and redraw the line, but not more often than the eye can follow."""
         self.share, self.position = self.goal.share(metrics.step, metrics.seconds, metrics.epoch, metrics.tokens)
         self.fields = _describe(metrics, left, unit="/s")
         if (now := time.monotonic()) >= self.next:
             self.next = now + REDRAW_SECONDS
-            with suppress(OSError):  # the terminal may be closed while the training goes on
+            with suppress(OSError):  # the terminal may be closed while training continues
                 self.live.refresh()
 
     def dev(self, metrics: DevMetrics, seconds: float) -> None:
@@ -147,7 +147,7 @@ class _Terminal:
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
-        """Draw the line as wide as the terminal is now."""
+        """Draw the line at the terminal's present width."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -198,14 +198,14 @@ def _describe_dev(metrics: DevMetrics, seconds: float) -> str:
 
 
 def _format(value: float, decimals: int = 2) -> str:
-    """A number that is usually small, but need not be."""
+    """Format a number that is usually small, but need not be."""
     if abs(value) < 1000:
         return f"{value:.{decimals}f}"
     return f"{value:,.0f}" if abs(value) < 1e6 else f"{value:.1e}"
 
 
 def format_count(count: float, digits: int = 2) -> str:
-    """A number with its thousands as a letter and at least so many digits: 950, 41 k, 4.1 M, 412 M."""
+    """Return a count with thousands as a letter and at least `digits` digits: 950, 41 k, 4.1 M, 412 M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= 0.9995 * size:
             return f"{count / size:.{max(0, digits - len(str(int(count / size))))}f} {letter}"

@@ -1,4 +1,4 @@
-"""The training loop (section 5): batches in, steps, log lines, validated checkpoints, until a limit is reached."""
+"""The training loop (section 5): steps, log lines and validated checkpoints, until a limit is reached."""
 
 import hashlib
 import math
@@ -28,15 +28,15 @@ from transduce.training.schedule import learning_rate
 from transduce.training.stopping import Limits, Signals, describe_signal
 from transduce.training.validate import DevScores, Validator
 
-Scores = dict[str, Any]  # DevScores, as JSON has them
-# How oneDNN, which multiplies in bf16 on a CPU, says that there is no memory. Where it has run out of it while it
-# compiled a kernel, it says so of every later one in the same thread.
+Scores = dict[str, Any]  # `DevScores` as JSON
+# How oneDNN, which multiplies in bf16 on a CPU, reports that memory has run out. If that happens while it compiles a
+# kernel, every later kernel in the same thread fails the same way.
 _ONEDNN = re.compile(r"could not (create|execute) a (primitive|memory)(?! descriptor)")
 
 
 @dataclass
 class Run:
-    """Everything a training run works with; what must survive a restart is its `state`."""
+    """Everything that a training run works with; what must survive a restart is its `state`."""
 
     folder: Path
     config: Config
@@ -50,12 +50,12 @@ class Run:
     meter: Meter
     live: Live
     files: list[MetricsFile | EventFile]
-    origin: dict[str, Any] = field(default_factory=dict)  # what is known from the model it began with
-    captured: CapturedStep | None = None  # what takes whole steps, where it can
-    halved: int = 0  # batches that did not fit into memory
+    origin: dict[str, Any] = field(default_factory=dict)  # facts taken over from the model it began with
+    captured: CapturedStep | None = None  # takes whole steps as one graph, where possible
+    halved: int = 0  # how many batches were cut into more pieces to fit into memory
     begin: float = field(default_factory=time.monotonic)
-    saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was
-    logged: tuple[int, float] | None = None  # the step of the first log line, and when that was
+    saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was made
+    logged: tuple[int, float] | None = None  # step and time of the first log line
 
     def __post_init__(self) -> None:
         self.earlier = self.state.seconds
@@ -64,29 +64,29 @@ class Run:
         self.last_step = self.find_last_step()
 
     def describe(self) -> dict[str, Any]:
-        """What a model says about where it comes from."""
+        """Return what a model records of where it comes from."""
         return {**self.origin, **self.data.describe()}
 
     def find_epoch(self) -> float:
-        """How many passes over the data were made."""
+        """Return how many passes over the data have been made, fractions included."""
         epoch, step = self.state.position
         return epoch + step / len(self.batches.plan(epoch))
 
     def step_seconds(self) -> float:
-        """How long a step takes in the mean, with all that comes between; 0 before the first line of the log."""
+        """Return the mean seconds per step since the first log line, validation and all else included; 0 before it."""
         if self.logged is None or self.state.step == self.logged[0]:
             return 0.0
         step, seconds = self.logged
         return (time.monotonic() - seconds) / (self.state.step - step)
 
     def find_last_step(self) -> float:
-        """The step with which the run will end, as far as one can tell."""
+        """Estimate the step at which the run will end."""
         epoch = self.find_epoch() if self.config.training.epochs is not None else 0.0
         return self.limits.last_step(self.state, epoch, self.step_seconds())
 
 
 def train(run: Run) -> str:
-    """Train until a limit is reached or somebody asks to stop; return the reason."""
+    """Train until a limit is reached or the run is asked to stop; return the reason."""
     state, processes = run.state, run.processes
     reason = run.limits.reached(state)
     pin = processes.device.type == "cuda"
@@ -111,7 +111,7 @@ def train(run: Run) -> str:
 
 
 def take_step(run: Run, batch: Batch) -> Seen:
-    """One update: the gradient of the loss of a whole batch, over all processes, divided by its target tokens."""
+    """Make one update: the gradient of a whole batch's loss, over all processes, divided by its target tokens."""
     state = run.state
     numbers, rate = _update(run, batch)
     state.step += 1
@@ -123,7 +123,7 @@ def take_step(run: Run, batch: Batch) -> Seen:
 
 
 def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
-    """The sums of both losses, the number of targets and the gradient's norm; and the learning rate."""
+    """Make an update; return its numbers (the sums of both losses, the targets, the norm) and the learning rate."""
     optimiser, processes, step = run.state.optimiser, run.processes, run.state.step + 1
     rate = learning_rate(step, run.config.training, run.config.model.d_model, run.last_step)
     if run.captured:
@@ -132,8 +132,10 @@ def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-        # The error knew all that the step had made.
-        run.live.say(f"out of memory at step {step:,}: steps are captured no more, for in pieces they may fit")
+        # The error, which keeps the step's tensors alive, is gone only after the `except` block.
+        run.live.say(
+            f"out of memory at step {step:,}: steps are no longer captured, so that batches can be cut into pieces"
+        )
         run.captured = None
         _forget(run)
     targets = processes.add(torch.tensor(float(batch.target_tokens)).to(processes.device, non_blocking=True))
@@ -143,11 +145,11 @@ def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
 
 
 def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
-    """Add up the gradients of a batch, in pieces; where memory does not suffice, in pieces half as large."""
+    """Add up the gradients of a batch, in pieces; while they do not fit into memory, halve the pieces."""
     pieces = wanted = run.config.training.accumulate
     while True:
         parts = batch.split(pieces) if pieces > 1 or batch.tiles is None else [batch]
-        # Each attempt begins with the same seed: halved or cut into as many pieces from the start, it is the same step.
+        # Each attempt begins with the same seed, so halving gives the same step as that many pieces from the start.
         torch.manual_seed(step_seed(run.config.training.seed, run.state.step, run.processes.rank))
         try:
             sums = _backward(run, parts or [batch], targets)
@@ -162,14 +164,14 @@ def backward(run: Run, batch: Batch, targets: Tensor) -> Tensor:
         if not run.halved:
             run.live.say(
                 f"out of memory at step {run.state.step + 1:,}: its batch was computed in {pieces} pieces instead; "
-                f"--training.accumulate {pieces} does so from the start (said once, others may follow)"
+                f"--training.accumulate {pieces} does so from the start (reported only once)"
             )
         run.halved += 1
     return sums
 
 
 def _forget(run: Run) -> None:
-    """Give back the memory of a step that did not fit, and what is kept for validation."""
+    """Free the memory of a step that did not fit, and what is kept for validation."""
     run.validator.forget()
     run.state.optimiser.zero_grad()
     if run.processes.device.type == "cuda":
@@ -186,17 +188,17 @@ def _backward(run: Run, parts: list[Batch], targets: Tensor) -> Tensor:
             with run.autocast:
                 rows = part.source, part.source_offsets, part.target_input, part.target_offsets, part.target
                 losses = run.objective(*rows, part.tiles)
-            # Gradients are averaged over the processes, and a sum is wanted.
+            # Gradients are averaged over the processes; multiplying by their number gives the sum.
             (losses[0] / targets * run.processes.world).backward()
         sums += losses.detach()
     return sums
 
 
 def _out_of_memory(error: BaseException | None) -> bool:
-    """Whether that was it, or what led to it: an end of capturing has its own error."""
+    """Return whether memory ran out in this error or one that led to it: a failed capture raises its own."""
     if error is None:
         return False
-    # What torch does not ask for itself, such as the graph of a captured step, has an error of another kind.
+    # Memory that torch does not allocate itself, like the graph of a captured step, fails with another kind of error.
     known = ("DefaultCPUAllocator", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
     at_once = isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in known)
     return at_once or bool(_ONEDNN.search(str(error))) or _out_of_memory(error.__context__)
@@ -206,8 +208,8 @@ def _refuse_to_halve(run: Run, parts: list[Batch], error: Exception) -> None:
     single = all(part.sentences <= 1 for part in parts)
     if single and _ONEDNN.search(str(error)):
         raise TransduceError(
-            f"out of memory at step {run.state.step + 1:,}, and products in bf16 fail from then on ({error}); give the "
-            f"same command with --resume and --training.accumulate {2 * run.config.training.accumulate}"
+            f"out of memory at step {run.state.step + 1:,}, and products in bf16 fail from then on ({error}); repeat "
+            f"the command with --resume and --training.accumulate {2 * run.config.training.accumulate}"
         ) from error
     if single:
         longest = max(part.source_tokens + part.target_tokens for part in parts)
@@ -218,12 +220,12 @@ def _refuse_to_halve(run: Run, parts: list[Batch], error: Exception) -> None:
     if run.processes.world > 1:
         raise TransduceError(
             f"out of memory in process {run.processes.rank} at step {run.state.step + 1:,}; the others wait for its "
-            f"gradients, so it cannot go on alone; use --training.accumulate {2 * len(parts)} and --resume"
+            f"gradients, so it cannot split its batch alone; use --training.accumulate {2 * len(parts)} and --resume"
         ) from error
 
 
 def log(run: Run) -> None:
-    """Look at the steps since the last line: stop at one that is not finite, or count it, and write the rest down."""
+    """Log the steps since the last line; stop at one that is not finite, or count it as skipped."""
     state = run.state
     bad = [seen for seen, row in zip(run.meter.steps, run.meter.read()) if not all(map(math.isfinite, row))]
     if bad and run.config.training.not_finite == "stop":
@@ -257,7 +259,7 @@ def _describe_bad(run: Run, seen: Seen) -> str:
 
 
 def checkpoint_due(run: Run) -> bool:
-    """Whether it is time for a checkpoint: by steps if they are given, else by the clock of the first process."""
+    """Return whether a checkpoint is due: by steps if these are set, else by the first process's clock."""
     training = run.config.training
     if training.checkpoint_steps is not None:
         return run.state.step % training.checkpoint_steps == 0
@@ -266,9 +268,9 @@ def checkpoint_due(run: Run) -> bool:
 
 
 def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
-    """Validate and save; a disk that is full costs this checkpoint, not the run.
+    """Validate and save; a full disk costs this checkpoint, not the run, unless it is the last one.
 
-    Who interrupts a run may not wait long, so then it is saved without being validated.
+    An interrupted run is saved without validation, because whoever stops it may not wait long.
     """
     state, training = run.state, run.config.training
     scores = {} if interrupted else validate(run)
@@ -291,20 +293,20 @@ def checkpoint(run: Run, *, last: bool, interrupted: bool = False) -> None:
     except OSError as error:
         if last:
             raise TransduceError(
-                f"the last checkpoint, of step {state.step:,}, could not be saved: {error.strerror or error}; those "
-                "before it are whole: make room and give the same command with --resume"
+                f"the last checkpoint, of step {state.step:,}, could not be saved: {error.strerror or error}; earlier "
+                "ones are intact: free disk space, and repeat the command with --resume"
             ) from error
         run.live.say(
-            f"the checkpoint of step {state.step:,} could not be saved: {error.strerror or error}; training goes on"
+            f"the checkpoint of step {state.step:,} could not be saved: {error.strerror or error}; training continues"
         )
     run.saved = time.monotonic()
     run.meter.restart()
 
 
 def validate(run: Run, *, counts: bool = True) -> dict[str, Scores]:
-    """Score the present weights on the dev set and on those that are watched, show and keep it; all processes call.
+    """Score the current weights on the dev and watched sets; show and record the scores; all processes must call.
 
-    What the dev set says counts for what is best, except of weights that the run has only begun with.
+    Only the dev set decides what is best. `counts=False` excludes these weights from that, as those a run begins with.
     """
     state, training = run.state, run.config.training
     weights = state.weights() if state.average or training.sharded else None
@@ -336,7 +338,7 @@ def validate(run: Run, *, counts: bool = True) -> dict[str, Scores]:
 
 
 def score(run: Run, weights: dict[str, Tensor] | None, split: str = "dev") -> DevScores | None:
-    """Scores on a dev set of the present weights, or of those given."""
+    """Score the current weights, or those given, on a dev set."""
     model = run.state.model
     if weights is not None:
         model = Transformer(run.config.model).to(run.processes.device)
@@ -346,6 +348,6 @@ def score(run: Run, weights: dict[str, Tensor] | None, split: str = "dev") -> De
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of all random numbers of one step in one process, so that none need to be saved."""
+    """Return the seed for all random numbers of one step in one process, so that no generator need be saved."""
     digest = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

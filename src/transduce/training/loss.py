@@ -1,4 +1,4 @@
-"""What training makes small (section 5.4): cross-entropy against targets whose probability is smoothed."""
+"""The loss that training minimises (section 5.4): cross-entropy against smoothed targets."""
 
 from jaxtyping import Float, Int, Int32
 from torch import Tensor, nn, stack
@@ -12,7 +12,7 @@ from transduce.text.subwords import PAD
 def smoothed_loss(
     logits: Float[Tensor, "target vocabulary"], targets: Int[Tensor, " target"], label_smoothing: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Return the sums over all tokens of the smoothed and of the plain cross-entropy, in nats; padding counts nothing.
+    """Return the smoothed and the plain cross-entropy in nats, each summed over all tokens but padding.
 
     A smoothed target gives 1 - ε to its token and spreads ε evenly over the whole vocabulary, that token included.
     """
@@ -31,19 +31,19 @@ def agreeing_loss(
     label_smoothing: float,
     strength: float,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The same for two passes with different dropout that are to agree (R-Drop, Liang et al. 2021).
+    """Return the same for two passes with different dropout that must agree (R-Drop, Liang et al. 2021).
 
-    The mean of their losses, and of the divergences of one from the other half the `strength`, as in equation 4 of
-    that paper divided by two.
+    The smoothed loss is the mean of both, plus half the `strength` times the mean of the two divergences: equation 4 of
+    that paper, divided by two.
     """
     one, two = (smoothed_loss(some, targets, label_smoothing) for some in (logits, others))
     p, q = (some.float().log_softmax(-1) for some in (logits, others))
-    apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets != PAD)  # both divergences together
+    apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) * (targets != PAD)  # the sum of both divergences
     return (one[0] + two[0]) / 2 + strength / 4 * apart.sum(), (one[1] + two[1]) / 2
 
 
 class Objective(nn.Module):
-    """The model together with its loss: what is wrapped for several processes, or captured."""
+    """The model together with its loss: the module that is wrapped for several processes, or captured."""
 
     def __init__(
         self,
@@ -87,6 +87,6 @@ class Objective(nn.Module):
         return stack(agreeing_loss(*logits, target, self.label_smoothing, self.agreement))
 
     def measure(self, batch: Batch) -> Float[Tensor, "2"]:
-        """The same of a batch."""
+        """Return the same for a batch."""
         rows = batch.source, batch.source_offsets, batch.target_input, batch.target_offsets, batch.target
         return self(*rows, batch.tiles)

@@ -1,4 +1,4 @@
-"""Counts what goes by between two lines of the log, without making a GPU wait at every step."""
+"""Statistics of the steps between two lines of the log, without making a GPU wait at every step."""
 
 import math
 import time
@@ -15,13 +15,13 @@ from transduce.training.checkpoint import State
 from transduce.training.hardware import training_work
 from transduce.training.metrics import TrainMetrics
 
-# A GPU works ahead of Python; it is waited for at most this often.
+# A GPU works ahead of Python; Python waits for it at most this often.
 SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One step: its number, its batch, and on the device the sums of both losses, the target tokens and the norm."""
+    """One step; `numbers` are the sums of both losses, the target tokens and the norm, still on the device."""
 
     step: int
     batch: Batch
@@ -30,23 +30,23 @@ class Seen:
 
 
 class Meter:
-    """Gathers steps until it is time to look at them."""
+    """Gathers steps until it is time to log them."""
 
     def __init__(self, model: ModelConfig, batches: Batches, peak: float | None, world: int, passes: int = 1):
         self.model, self.batches, self.peak, self.world, self.passes = model, batches, peak, world, passes
         self.restart()
 
     def restart(self) -> None:
-        """Begin an interval."""
+        """Begin a new interval."""
         self.begin = time.monotonic()
         self.steps: list[Seen] = []
         self.tokens = self.padded = 0
         self.work = 0.0
 
     def add(self, seen: Seen) -> None:
-        """Take in a step."""
+        """Add a step to the interval."""
         self.steps.append(seen)
-        # The whole batch counts, of which each process has a share; as in the data set, before any are split anew.
+        # Count the whole batch, not this process's share, with lengths as in the data set, before BPE-dropout.
         epoch, step = seen.batch.position
         pairs = np.concatenate(self.batches.plan(epoch).share(step, 0, 1))
         source, target = (self.batches.lengths[side][pairs].astype(float) for side in SIDES)
@@ -56,11 +56,11 @@ class Meter:
         self.padded += int(len(pairs) * (source.max(initial=0) + target.max(initial=0)))
 
     def due(self) -> bool:
-        """Whether it is time to look."""
+        """Return whether it is time to log."""
         return bool(self.steps) and time.monotonic() - self.begin >= SECONDS
 
     def pace(self) -> float:
-        """Seconds of a step."""
+        """Return the seconds per step in this interval."""
         return (time.monotonic() - self.begin) / max(1, len(self.steps))
 
     def read(self) -> list[list[float]]:
@@ -68,7 +68,7 @@ class Meter:
         return torch.stack([seen.numbers for seen in self.steps]).tolist() if self.steps else []
 
     def metrics(self, state: State, epoch: float, seconds: float) -> TrainMetrics:
-        """The interval in one line; steps that were skipped do not count in its means."""
+        """Return the metrics of the interval; skipped steps do not count in its mean loss and norm."""
         rows = [row for row in self.read() if all(map(math.isfinite, row))]
         elapsed = max(1e-9, time.monotonic() - self.begin)
         targets = sum(row[2] for row in rows)

@@ -1,4 +1,4 @@
-"""What training measures, and the file that keeps it: metrics.jsonl, one JSON object a line."""
+"""What training measures, and the file that keeps it: metrics.jsonl, one JSON object per line."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from transduce.disk import replace_file
 from transduce.errors import DataError
 from transduce.strict import to_dict
 
-# What is best, by training.best_by.
+# What makes a checkpoint the best, by training.best_by.
 BEST_BY = {"loss": "smoothed dev loss is lowest", "bleu": "dev BLEU is highest", "f1": "dev F1 is highest"}
 
 T = TypeVar("T", "TrainMetrics", "DevMetrics")
@@ -20,30 +20,30 @@ T = TypeVar("T", "TrainMetrics", "DevMetrics")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainMetrics:
-    """What training was like over one logging interval."""
+    """Metrics of training over one logging interval."""
 
     step: int
     """Last optimiser step of the interval."""
     epoch: float
     """Passes over the data so far, with the fraction of the current one."""
     loss: float
-    """Loss with label smoothing, in nats a target token, mean over the interval."""
+    """Loss with label smoothing, in nats per target token, mean over the interval."""
     plain: float
-    """Cross-entropy without label smoothing, in nats a target token, mean over the interval."""
+    """Cross-entropy without label smoothing, in nats per target token, mean over the interval."""
     rate: float
     """Learning rate of the last step."""
     norm: float
     """Norm of the gradient before clipping, mean over the interval."""
     tokens: int
-    """Source and target tokens since the run's beginning."""
+    """Source and target tokens since the run began."""
     tokens_per_second: float
-    """Source and target tokens a second over the interval."""
+    """Source and target tokens per second over the interval."""
     peak_share: float | None
-    """Share of the hardware's peak arithmetic rate; None where that is unknown."""
+    """Share of the hardware's peak arithmetic rate; None if that is unknown."""
     padding_saved: float
     """Share of the positions that padded batches would have wasted, from 0 to 1."""
     seconds: float
-    """Training time since the run's beginning, over all restarts."""
+    """Training time since the run began, over all restarts."""
     skipped: int = 0
     """Updates skipped so far because they were not finite."""
 
@@ -55,28 +55,28 @@ class TrainMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class DevMetrics:
-    """How well the model does on the dev set."""
+    """Scores of the model on the dev set, or on a set that is watched."""
 
     step: int
-    """Optimiser step after which it was measured."""
+    """Optimiser step after which the model was scored."""
     loss: float
-    """Loss with label smoothing, in nats a target token."""
+    """Loss with label smoothing, in nats per target token."""
     plain: float
-    """Cross-entropy without label smoothing, in nats a target token."""
+    """Cross-entropy without label smoothing, in nats per target token."""
     bleu: float | None
-    """BLEU of greedy translations; None where it was not measured."""
+    """BLEU of greedy translations; None if it was not measured."""
     signature: str | None
     """sacreBLEU's signature of that score."""
     seconds: float
-    """Training time since the run's beginning, over all restarts."""
+    """Training time since the run began, over all restarts."""
     best: bool
     """Whether this is the best so far."""
     f1: float | None = None
-    """Labelled F1 of greedy trees; None where it was not measured."""
+    """Labelled F1 of greedy trees; None if it was not measured."""
     weights: str = "current"
-    """Which weights were measured: `current`, or `average` for their moving average."""
+    """Which weights were scored: `current`, or `average` for their moving average."""
     name: str = "dev"
-    """The set that was measured on: `dev`, or one that is only watched."""
+    """Name of the set: `dev`, or one that is only watched."""
 
     @property
     def perplexity(self) -> float:
@@ -85,12 +85,12 @@ class DevMetrics:
 
     @property
     def search_score(self) -> str:
-        """What was scored by a search, to be put behind the losses: `, BLEU 27.3`, `, F1 88.1` or nothing."""
+        """Scores of a search, as text to follow the losses: `, BLEU 27.3`, `, F1 88.1` or nothing."""
         named = (("BLEU", self.bleu), ("F1", self.f1))
         return "".join(f", {name} {value:.1f}" for name, value in named if value is not None)
 
     def describe(self, by: str) -> str:
-        """The score that decides which is best, so exactly that one sees it, and then the others."""
+        """Return the score that decides what is best, with enough digits to tell rivals apart, and then the others."""
         match by:
             case "loss":
                 return f"smoothed dev loss {self.loss:.4f}, perplexity {self.perplexity:.3f}{self.search_score}"
@@ -101,7 +101,7 @@ class DevMetrics:
 
 
 class Journal:
-    """A file that grows record by record; a full disk costs it records, but never ends the training."""
+    """A file that grows record by record; a full disk loses records, but never ends the training."""
 
     def __init__(self, path: Path):
         self.path, self.warned = path, False
@@ -117,10 +117,10 @@ class Journal:
             self.end += len(record)
         except OSError as error:
             with suppress(OSError):
-                self.file.truncate(self.end)  # half a record would damage those that come behind it
+                self.file.truncate(self.end)  # half a record would damage the next one
             if not self.warned:
                 self.warned = True
-                warning = f"warning: {self.path}: cannot be written: {error.strerror}; training goes on"
+                warning = f"warning: {self.path}: cannot be written: {error.strerror}; training continues"
                 with suppress(OSError):  # standard error may go to the same full disk
                     print(warning, file=sys.stderr, flush=True)
 
@@ -131,10 +131,10 @@ class Journal:
 
 
 class MetricsFile:
-    """metrics.jsonl of a run."""
+    """The metrics.jsonl of a run."""
 
     def __init__(self, path: Path, *, after: int):
-        # What lies past the checkpoint that a run resumes from will be logged again.
+        # Drop what lies past the checkpoint that a run resumes from: it will be logged again.
         kept: list[bytes] = []
         if after and path.exists():
             kept = [line for line in path.read_bytes().splitlines() if _step(line) <= after]
@@ -142,7 +142,7 @@ class MetricsFile:
         self.journal = Journal(path)
 
     def write(self, metrics: TrainMetrics | DevMetrics) -> None:
-        """Append one line, at once visible to readers of the file."""
+        """Append one line, visible to readers of the file at once."""
         kind = "train" if isinstance(metrics, TrainMetrics) else "dev"
         values = {"kind": kind, **to_dict(metrics), "perplexity": metrics.perplexity}
         # JSON has no NaN and no infinity.
@@ -155,11 +155,11 @@ class MetricsFile:
 
 
 class _LineError(ValueError):
-    """A line is JSON, but not what was written."""
+    """A line that is JSON, but not metrics."""
 
 
 def read_metrics(path: Path, name: str | None = "dev") -> tuple[list[TrainMetrics], list[DevMetrics]]:
-    """Read metrics.jsonl: training, and one dev set or all; numbers that were not finite come back as nan."""
+    """Read metrics.jsonl: training, and one dev set (None: all); numbers that were not finite are returned as nan."""
     train: list[TrainMetrics] = []
     dev: list[DevMetrics] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -179,7 +179,7 @@ def read_metrics(path: Path, name: str | None = "dev") -> tuple[list[TrainMetric
 
 
 def _read(cls: type[T], values: dict[str, Any]) -> T:
-    """Return the dataclass of a line, or say what is wrong with it."""
+    """Return the metrics of a line, or raise an error that says what is wrong with it."""
     given: dict[str, Any] = {}
     for field in fields(cls):
         value, kind = values.get(field.name, field.default), cast(type, field.type)
@@ -194,7 +194,7 @@ def _read(cls: type[T], values: dict[str, Any]) -> T:
 
 
 def _step(line: bytes) -> float:
-    """The step of a line, or infinity for a damaged one, such as the last of a run that was killed."""
+    """Return the step of a line, or infinity if it is damaged, like the last line of a run that was killed."""
     try:
         step = json.loads(line)["step"]
     except (ValueError, TypeError, KeyError):

@@ -1,8 +1,7 @@
 """Muon (Jordan et al. 2024): momentum made orthogonal, for the matrices of the layers.
 
-An update of Adam goes mostly along a few directions of a matrix. Here all of them count alike: the momentum's singular
-values are replaced by numbers near 1, which a few products of matrices do. All matrices of one shape are multiplied at
-once.
+Adam's updates go mostly along a few directions of a matrix. Muon makes all directions count alike: a few matrix
+products replace the momentum's singular values by numbers near 1. All matrices of one shape are multiplied at once.
 """
 
 from collections import defaultdict
@@ -17,15 +16,15 @@ from transduce.model.layers import FeedForward
 from transduce.training.adam import Rate
 
 MOMENTUM = 0.95
-# The odd polynomial a x + b x³ + c x⁵ that, applied five times, brings small singular values near 1 the soonest.
+# The odd polynomial a x + b x³ + c x⁵ that, applied five times, brings small singular values near 1 the fastest.
 A, B, C = 3.4445, -4.7750, 2.0315
 ROUNDS = 5
-# The root mean square of an update at rate 1, as Adam's is: both can follow one schedule (Liu et al. 2025).
+# The root mean square of an update at rate 1, like Adam's, so that both can follow one schedule (Liu et al. 2025).
 SIZE = 0.2
 
 
 def matrices(model: nn.Module) -> dict[str, list[Tensor]]:
-    """The weights that are matrices of layers and may change, each with the matrices stacked in it as views."""
+    """Return the trainable weights that are matrices of layers, each with views of the matrices stacked in it."""
     pieces: dict[int, Sequence[Tensor]] = {}
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
@@ -43,7 +42,7 @@ def matrices(model: nn.Module) -> dict[str, list[Tensor]]:
 
 
 class Muon:
-    """Updates matrices; `broken` is a number that is not 0 where an update must not be made."""
+    """Muon for matrices; while `broken` is not 0, updates change nothing."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: Rate) -> None:
-        """Apply the gradients; weights without one stay as they are."""
+        """Apply the gradients; weights without one stay unchanged."""
         shapes: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor, float]]] = defaultdict(list)
         for name, weight in self.named.items():
             if weight.grad is not None:
@@ -69,7 +68,7 @@ class Muon:
         good = self.broken == 0
         for shape, alike in shapes.items():
             weights, momenta, gradients, shares = map(list, zip(*alike, strict=True))
-            # What is not finite would still not be if it were multiplied by 0.
+            # Select rather than multiply: 0 times infinity is not 0.
             gradient = torch.where(good, torch.stack(gradients), 0.0)
             momentum = torch.stack(momenta).lerp_(gradient, (1 - MOMENTUM) * good)
             update = orthogonal(gradient.lerp_(momentum, MOMENTUM))
@@ -81,22 +80,22 @@ class Muon:
             torch._foreach_add_(weights, updates)  # pyright: ignore[reportPrivateImportUsage]
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
-        """The momentum of every weight."""
+        """Yield the momentum of every weight."""
         for name, momentum in self.momentum.items():
             yield f"momentum.{name}", momentum
 
     def restore(self, moments: Mapping[str, Tensor]) -> None:
-        """Put the momentum of a checkpoint in place."""
+        """Restore the momentum of a checkpoint."""
         for name, momentum in self.momentum.items():
             if f"momentum.{name}" in moments:
                 momentum.copy_(moments[f"momentum.{name}"])
 
 
 def orthogonal(batch: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n rows columns"]:
-    """U V^T for each U S V^T, nearly: its singular values are near 1 and not 1 (Newton–Schulz)."""
+    """Return approximately U V^T for each U S V^T: its singular values are near 1, not exactly 1 (Newton–Schulz)."""
     wide = batch.mT if batch.shape[1] > batch.shape[2] else batch
     x = wide / wide.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    if x.is_cuda:  # where it is much faster, and near enough
+    if x.is_cuda:  # much faster there, and accurate enough
         x = x.bfloat16()
     for _ in range(ROUNDS):
         gram = x @ x.mT

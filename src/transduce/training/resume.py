@@ -1,4 +1,4 @@
-"""What must be the same when a run goes on, and what it says of a command that lacks something."""
+"""What must stay the same when a run is resumed, and the errors if it does not."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ from transduce.presets import PRESETS
 from transduce.text.shards import DataSet
 from transduce.training.warm import Start
 
-# What may change when a run goes on: all else would make it another run.
+# Settings that may change when a run is resumed; any other change would make it another run.
 _MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout", "training.", "search.")
 _FIXED = ("training.seed",)
-_ANEW = "begin a new run with --from and another --out"
+_ANEW = "start a new run with --from and another --out"
 
 
 def refuse_differences(checkpoint: Path, config: Config, data: DataSet, start: Start | None) -> None:
-    """Refuse what would make a checkpoint's run another one: its data and its settings, but for those of training."""
+    """Refuse data or settings that would make the resumed run another one; announce the changes that are allowed."""
     manifest = saved.read_manifest(checkpoint)
     made_from, known = manifest["about"]["data"], saved.read_subwords(checkpoint, manifest)
     differences = []
     if made_from["fingerprint"] != data.manifest["fingerprint"]:
         differences = _differences(made_from["made_from"], data.manifest["made_from"])
     elif any(own.model != known[side].model for side, own in data.subwords.items()):
-        differences = ["its subwords, though all settings are the same (SentencePiece may have another version)"]
+        differences = ["its subwords, though all settings are the same (SentencePiece may be another version)"]
     if differences:
         raise DataError(
             f"{data.folder}: is not the data set this run was trained on; it differs in {', '.join(differences)}; "
-            f"prepare it as it was, or {_ANEW}"
+            f"prepare it as before, or {_ANEW}"
         )
     before, now = _flat(strict.to_dict(saved.read_config(checkpoint))), _flat(strict.to_dict(config))
     changed = [key for key, value in now.items() if before.get(key) != value]
@@ -44,22 +44,22 @@ def refuse_differences(checkpoint: Path, config: Config, data: DataSet, start: S
             if key in refused
         ]
         if missing := _missing_flag(manifest["about"], start) or _missing_preset(before, refused):
-            lines.insert(0, f"{checkpoint.parent.parent}: {missing}; give all the flags that the run was begun with")
+            lines.insert(0, f"{checkpoint.parent.parent}: {missing}; give all the flags that the run was started with")
         raise ConfigError("\n".join(lines))
     for key, (was, now_is) in said.items():
         print(f"changed since {checkpoint.name}: {key} was {was} and is {now_is} now", file=sys.stderr)
 
 
 def _missing_flag(about: Mapping[str, Any], start: Start | None) -> str | None:
-    """The flag for another model, if the run has begun with one and the command names none."""
+    """Say which flag for another model is missing, if the run began with one and the command names none."""
     for flag, name in (("--from", about.get("began_with")), ("--encoder-from", about.get("encoder_of"))):
         if name and start is None:
-            return f"was begun with {flag} and a model called {name}"
+            return f"was started with {flag} and a model called {name}"
     return None
 
 
 def _missing_preset(before: Mapping[str, Any], refused: Sequence[str]) -> str | None:
-    """The preset that most of several refused settings are of, if there is one; what was typed is not kept."""
+    """Name the preset that most of several refused settings match, if there is one; the run keeps no command line."""
     presets = {name: _flat(strict.to_dict(preset.config)) for name, preset in PRESETS.items()}
     agreeing = {
         name: [sum(preset[key] == before.get(key) for key in keys) for keys in (refused, before)]

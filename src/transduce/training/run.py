@@ -1,4 +1,4 @@
-"""A training run from its settings to its model: set it up or take it up again, train, choose the final weights."""
+"""A training run from its settings to its model: set it up or resume it, train, choose the final weights."""
 
 import os
 import sys
@@ -40,14 +40,14 @@ from transduce.training.stopping import Limits
 from transduce.training.validate import check_room
 from transduce.training.warm import Start, remembered
 
-FOR_PLACES = 200  # dev pairs among which some are taken to find out which heads show where words come from
+FOR_PLACES = 200  # dev pairs to choose from when looking for the heads that align words
 BUSY = "another transduce train is writing this run; wait for it to end"
 METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "model"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What `transduce train` was asked for."""
+    """What `transduce train` was asked to do."""
 
     data: Path
     out: Path
@@ -56,7 +56,7 @@ class Request:
     start: Start | None = None
     seconds: float | None = None
     device: str = "auto"
-    threads: int | None = None  # on a CPU; off: as many as help
+    threads: int | None = None  # on a CPU; None: as many as are useful
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """As a shell would say it: 128 and the signal, if one ended it."""
+        """As a shell would give it: 128 plus the signal's number if one ended the run, else 0."""
         return 128 + int(self.reason.split()[1]) if self.reason.startswith("signal ") else 0
 
 
 class _Silent:
-    """For all processes but the first."""
+    """Shows nothing, for all processes but the first."""
 
     def train(self, metrics: TrainMetrics, left: float) -> None: ...
     def dev(self, metrics: DevMetrics, seconds: float) -> None: ...
@@ -81,15 +81,15 @@ class _Silent:
 
 
 def run_training(request: Request) -> Outcome:
-    """Set up a run or take it up again, train it, and write its model."""
+    """Set up or resume a run, train it, and write its model."""
     with join_processes(request.device) as processes, ExitStack() as held:
         with processes.together():
             data = DataSet.open(request.data)
             config = fit_to_data(request.config, data)
             if config.training.sharded and "RANK" not in os.environ:
                 raise ConfigError(
-                    "training.sharded splits the weights over several processes, and this is one; start them with: "
-                    "torchrun --standalone --nproc-per-node 8 -m transduce train …"
+                    "training.sharded splits the weights over several processes, but there is only one; start "
+                    "several with: torchrun --standalone --nproc-per-node 8 -m transduce train …"
                 )
             torch.set_num_threads(choose_threads(config.model, request.threads))
         found = None
@@ -103,36 +103,36 @@ def run_training(request: Request) -> Outcome:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
             try:
                 if request.start and not request.start.encoder and checkpoint is None:
-                    validate(run, counts=False)  # what there is to win or to lose
+                    validate(run, counts=False)  # the scores to compare with
                 reason = train(run)
             except torch.AcceleratorError as error:
-                if "captur" in str(error):  # a mistake of ours, which leaves the GPU as it was
+                if "captur" in str(error):  # a bug of ours, not a fault of the GPU
                     raise
                 raise GpuError(_describe_failure(run, error)) from error
         return _finish(run, reason)
 
 
 def _describe_failure(run: Run, error: Exception) -> str:
-    """What a GPU that has failed said, where the run was, and how it goes on."""
+    """Say what a failed GPU reported, where the run was, and how to continue."""
     said = str(error).splitlines()[0]
     logged = run.meter.steps[0].step if run.meter.steps else run.state.step
     where = f"the GPU failed between steps {logged:,} and {run.state.step + 1:,}: {said}"
     kept = run.checkpoints.all()
-    remedy = f"give the same command with --resume: it goes on from {kept[-1].name}" if kept else "begin the run anew"
+    remedy = f"repeat the command with --resume to continue from {kept[-1].name}" if kept else "start the run again"
     again = (
         "if it fails again: keep other programs off this GPU, look for Xid in the kernel's log (dmesg), and report it "
-        "with what transduce doctor prints"
+        "with the output of transduce doctor"
     )
     return f"{where}\n{remedy}\n{again}"
 
 
 def fit_to_data(config: Config, data: DataSet) -> Config:
-    """The settings with the data set's vocabulary; what does not fit the data is refused."""
+    """Return the settings with the data set's vocabulary; refuse those that do not fit the data."""
     subwords = data.subwords
     joint = subwords["source"].numbers_like(subwords["target"])
     if not joint and config.model.tie == "all":
         raise ConfigError(
-            f'{data.folder}: its two sides have subwords of their own, and model.tie = "all" shares one matrix; '
+            f'{data.folder}: its two sides have separate subwords, but model.tie = "all" shares one matrix; '
             "use --model.tie output, or prepare with --subwords.joint"
         )
     measured = "f1" if data.manifest["config"].get("task") == "parsing" else "bleu"
@@ -152,19 +152,19 @@ def _check_positions(model: ModelConfig, data: DataSet) -> None:
     )
     if model.positions == "learned" and longest > model.max_positions:
         raise ConfigError(
-            f"{data.folder}: its longest sentence has {longest} tokens, and there are model.max_positions = "
+            f"{data.folder}: its longest sentence has {longest} tokens, but there are only model.max_positions = "
             f"{model.max_positions} learned positions; use --model.max-positions {longest}"
         )
 
 
 @contextmanager
 def _own(out: Path) -> Iterator[None]:
-    """Make the run's folder and keep others from writing to it."""
+    """Make the run's folder and keep other processes from writing to it."""
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file; name a folder for --out")
     foreign = sorted(set(os.listdir(out)) - _OWN_NAMES) if out.exists() else []
     if foreign and not _is_run(out):
-        raise DataError(f"{out}: holds other files ({foreign[0]}) and no run; name a new or empty folder for --out")
+        raise DataError(f"{out}: holds other files ({foreign[0]}) but no run; name a new or empty folder for --out")
     out.mkdir(parents=True, exist_ok=True)
     with lock(out, BUSY):
         yield
@@ -175,27 +175,27 @@ _OWN_NAMES = {LOCK, "checkpoints", saved.CONFIG, METRICS, CURVE, EVENTS, MODEL, 
 
 def _is_run(out: Path) -> bool:
     try:
-        # A model has its settings in a file of the same name.
+        # A model has a config.json too, but also a manifest.
         return bool(Checkpoints(out).all()) or (not (out / saved.MANIFEST).exists() and bool(saved.read_config(out)))
     except TransduceError:
         return False  # another program's config.json
 
 
 def _find_checkpoint(request: Request, config: Config, data: DataSet) -> tuple[Path, list[str]] | None:
-    """The checkpoint to go on from, if one fits what is asked for, and what is wrong with those after it."""
+    """Return the checkpoint to resume from, if there is one, and what is wrong with those after it."""
     checkpoints = Checkpoints(request.out)
     if checkpoints.all() and not request.resume:
         newest = checkpoints.all()[-1].name
-        raise DataError(f"{request.out}: holds a run ({newest}); --resume goes on with it, or name another --out")
+        raise DataError(f"{request.out}: holds a run ({newest}); --resume continues it, or name another --out")
     if not checkpoints.all() and (request.out / MODEL).exists():
-        raise DataError(f"{request.out}: holds a model and no checkpoints to go on from; name another --out")
+        raise DataError(f"{request.out}: holds a model but no checkpoints to resume from; name another --out")
     found = checkpoints.newest_good() if request.resume else None
     if found:
         refuse_differences(found[0], config, data, request.start)
         checkpoints.go_back(found[0])
         if request.start:
             flag = "--encoder-from" if request.start.encoder else "--from"
-            note = f"{flag} {request.start.path} was for the beginning of the run: it is passed over"
+            note = f"{flag} {request.start.path} applies only to the start of a run: ignored"
             print(note, file=sys.stderr)
     return found
 
@@ -204,7 +204,7 @@ def _find_checkpoint(request: Request, config: Config, data: DataSet) -> tuple[P
 def _set_up(
     request: Request, config: Config, data: DataSet, checkpoint: Path | None, processes: Processes
 ) -> Iterator[Run]:
-    """Put together model, optimiser, batches and log files."""
+    """Put together the model, optimiser, batches and log files."""
     training = config.training
     with processes.together():
         torch.manual_seed(training.seed)
@@ -217,7 +217,7 @@ def _set_up(
         model.to(processes.device)
         frozen = freeze(model, training.freeze)
         if frozen:
-            notes.append(f"{len(frozen)} weights stay as they are (training.freeze)")
+            notes.append(f"{len(frozen)} weights are frozen (training.freeze)")
         bf16 = uses_bf16(training, config.model, processes.device)
         batches = Batches(data, config.batch, seed=training.seed, shares=processes.world)
     longest = batches.longest["source"], batches.longest["target"]
@@ -249,8 +249,8 @@ def _set_up(
             )
             if steps_take_long(config, processes.device):
                 notes.append(
-                    "a step on so many tokens takes long on a CPU; try --batch.source-tokens 4096 "
-                    "--batch.target-tokens 4096, with half the rate"
+                    "a step on so many tokens is slow on a CPU; try --batch.source-tokens 4096 "
+                    "--batch.target-tokens 4096, with half the learning rate"
                 )
             until = None if request.seconds is None else state.seconds + request.seconds
             others = {"epochs": training.epochs, "tokens": training.tokens}
@@ -294,7 +294,7 @@ def _autocast(device: torch.device, bf16: bool) -> AbstractContextManager[object
 
 
 def _finish(run: Run, reason: str) -> Outcome:
-    """Choose the final weights unless the run was interrupted, and write summary and curve."""
+    """Choose the final weights unless the run was interrupted, and write the summary and the curves."""
     state, out = run.state, run.folder
     if not run.processes.first:
         return Outcome(reason, [])
@@ -313,14 +313,14 @@ def _finish(run: Run, reason: str) -> Outcome:
     except OSError as error:
         raise TransduceError(
             f"{out}: {reason}, but model, summary and curve could not all be written: {error.strerror or error}; the "
-            "checkpoints are whole: make room and give the same command with --resume"
+            "checkpoints are intact: free disk space, and repeat the command with --resume"
         ) from error
     summary.append(("curve", str(out / CURVE)))
     return Outcome(reason, summary)
 
 
 def _choose_model(run: Run) -> list[tuple[str, str]]:
-    """Write as the run's model the best on the dev set: the mean of the last checkpoints, the best one, or the last."""
+    """Write the run's model: the best on the dev set among the mean of the last checkpoints, the best and the last."""
     training = run.config.training
     checkpoints = Checkpoints(run.folder)
     newest, best = checkpoints.all()[-1:], checkpoints.best(1, training.best_by)
@@ -338,13 +338,13 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
             continue
         dev = _dev_scores(run, folders)
         if dev is None:
-            candidates.append((-len(folders), name, folders, None))  # with nothing to go by, the mean, as in the paper
+            candidates.append((-len(folders), name, folders, None))  # without dev scores, the mean, as in the paper
             continue
         candidates.append((rank_score(dev, training.best_by), name, folders, dev))
         metrics = DevMetrics(step=0, seconds=0, best=False, **dev)
         lines.append((name, f"{_step_names(folders)}: {metrics.describe(training.best_by)}"))
     if not candidates:
-        raise DataError(f"{checkpoints.folder}: no checkpoint is whole, so there is no model to write")
+        raise DataError(f"{checkpoints.folder}: all checkpoints are damaged, so there is no model to write")
     _, name, folders, dev = min(candidates, key=lambda candidate: candidate[0])
     about = {"made_from": [folder.name for folder in folders], "what": name, "dev": dev, **run.describe()}
     weights = mean_weights(folders)
@@ -361,10 +361,10 @@ def _choose_model(run: Run) -> list[tuple[str, str]]:
 
 
 def _find_places(run: Run, weights: Mapping[str, Tensor]) -> list[Place]:
-    """The heads that show where words come from, by the dev set; none for trees, or where it tells too little."""
+    """Return the heads that align words best on the dev set; none for trees, or if the dev set is too small to tell."""
     if "dev" not in run.data.splits or run.data.manifest["config"].get("task") == "parsing":
         return []
-    model = Transformer(run.config.model).eval()  # on the CPU, so that the heads are the same wherever it was trained
+    model = Transformer(run.config.model).eval()  # on the CPU, so that the choice does not depend on the device
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(weights[name])

@@ -1,4 +1,4 @@
-"""Validation: the loss on the dev set, smoothed and plain, and the BLEU of greedy translations, or the F1 of trees."""
+"""Validation: the smoothed and plain loss on the dev set, and the BLEU of greedy translations or F1 of greedy trees."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,23 +22,23 @@ from transduce.text.shards import SIDES, DataSet, Split
 from transduce.text.trees import Tree, from_sequence
 from transduce.training.loss import Objective
 
-LOGITS = 1 << 27  # logits that may be in memory at once
-EXTRA_TOKENS = 300  # section 6.3: trees may have so many more tokens than their sentences
+LOGITS = 1 << 27  # most logits in memory at once
+EXTRA_TOKENS = 300  # section 6.3: how many more tokens than its sentence a tree may have
 
 
 @dataclass(frozen=True)
 class DevScores:
-    """Scores of a model on the dev set: losses in nats a token, BLEU with its signature or F1."""
+    """Scores of a model on a dev set: losses in nats per target token, and BLEU with its signature, or F1."""
 
     loss: float
     plain: float
     bleu: float | None = None
     signature: str | None = None
-    f1: float | None = None  # of trees, in BLEU's place
+    f1: float | None = None  # of trees, in place of BLEU
 
 
 class Validator:
-    """Scores models of a run on its dev sets. On a GPU what was captured for one search is kept for the next."""
+    """Scores models of a run on its dev sets. On a GPU, graphs captured for one search are kept for the next."""
 
     def __init__(self, data: DataSet, config: Config, autocast: AbstractContextManager[object]):
         self.data, self.config, self.autocast = data, config, autocast
@@ -46,7 +46,7 @@ class Validator:
         self._engine: Engine | None = None
 
     def __call__(self, model: Transformer, split: str = "dev") -> DevScores | None:
-        """Score a model on a dev set; nothing if the data set has no such set."""
+        """Score a model on a dev set; return None if there is no such set or it is empty."""
         if split not in self.data.splits or self.data.splits[split].pairs == 0:
             return None
         was_training = model.training
@@ -62,7 +62,7 @@ class Validator:
         return scores
 
     def forget(self) -> None:
-        """Give back the memory that is kept for the next search."""
+        """Free the memory that is kept for the next search."""
         self._own = self._engine = None
 
     def _losses(self, model: Transformer, split: str) -> DevScores:
@@ -71,7 +71,7 @@ class Validator:
         whole = _whole_batches(self.data.splits[split], self.config.batch)
         for batch in Batches(self.data, whole, split=split):
             for piece in batch.split(-(-batch.target_tokens * self.config.model.vocabulary // LOGITS)):
-                sums += objective.measure(piece.to(model.device)).cpu().double()  # a device need not have float64
+                sums += objective.measure(piece.to(model.device)).cpu().double()  # some devices lack float64
                 tokens += piece.target_tokens
         return DevScores(*(sums / tokens).tolist())
 
@@ -84,7 +84,7 @@ class Validator:
         return replace(scores, bleu=bleu, signature=signature)
 
     def _f1(self, model: Transformer, split: str, scores: DevScores) -> DevScores:
-        """The labelled F1 of the greedy trees; where tags are not in the data set, words tell what is punctuation."""
+        """Add the labelled F1 of greedy trees; without tags in the data set, words tell what is punctuation."""
         pieces, brackets = _pieces(self.data)
         measured = list(_tasks(self.data, split, self.config))
         counts = [
@@ -94,14 +94,14 @@ class Validator:
         return replace(scores, f1=Parseval().compute("f1", np.sum(counts, axis=0).tolist()) if counts else 0.0)
 
     def _search(self, model: Transformer, tasks: Sequence[Task], pieces: Sequence[str] = ()) -> list[np.ndarray]:
-        """The tokens of the greedy search's outputs."""
+        """Return the tokens that greedy search outputs."""
         engine = self._engine_for(model)
-        # What was captured is rounded already: autocast would compute some of it in float32.
+        # The captured engine's weights are in low precision already; autocast would compute some of it in float32.
         with torch.autocast(model.device.type, enabled=False) if engine is self._engine else nullcontext():
             return greedy_all(engine, tasks, self.config.search, pieces)
 
     def _engine_for(self, model: Transformer) -> Engine:
-        """On a GPU one engine for all models of the run: the weights come to where its graphs look for them."""
+        """Return an engine; on a GPU, one serves all models of the run: weights are copied to where its graphs look."""
         if not has_kernels(model.device):
             return TorchEngine(model)
         from transduce.decoding.gpu import GraphEngine
@@ -117,8 +117,8 @@ class Validator:
 
 
 def check_room(data: DataSet, config: Config) -> list[str]:
-    """Refuse a search without room for the words of a dev set's tree, which would end the run at its first validation;
-    returns what is to be known of trees that are longer than what may be said."""
+    """Refuse a search too short for the words of some dev tree, which would end the run at its first validation;
+    return notes on trees that are longer than the output may be."""
     if not config.training.bleu_sentences or data.manifest["config"].get("task") != "parsing":
         return []
     notes: list[str] = []
@@ -136,16 +136,18 @@ def check_room(data: DataSet, config: Config) -> list[str]:
             room, words = most_tokens(task, config.search, config.model), to_a_word * len(tree.words())
             if words >= room:
                 raise ConfigError(
-                    f"{data.folder}: of a tree of {split} the words alone are {words:,} tokens, and the search may say "
-                    f"{room:,} with the end; {remedy}"
+                    f"{data.folder}: the words of a tree of {split} alone are {words:,} tokens, but the search may "
+                    f"produce only {room:,}, the end included; {remedy}"
                 )
         if cut:
-            notes.append(f"{split}: {cut:,} of {len(measured):,} trees are longer than the search may say; {remedy}")
+            notes.append(
+                f"{split}: {cut:,} of {len(measured):,} trees are longer than the search may produce; {remedy}"
+            )
     return notes
 
 
 def _tasks(data: DataSet, split: str, config: Config) -> Iterator[tuple[Task, Tree, int]]:
-    """The sentences of a dev set that are parsed, their trees, and the tokens of these with the end."""
+    """Yield the sentences of a dev set to parse, their trees, and how many tokens these have with the end."""
     held, brackets = data.splits[split], _pieces(data)[1]
     for pair, tree in trees_of(data, split, config.training.bleu_sentences):
         task = Task(held.tokens("source", pair), words=brackets.find_words(tree.words()))
@@ -153,13 +155,13 @@ def _tasks(data: DataSet, split: str, config: Config) -> Iterator[tuple[Task, Tr
 
 
 def _pieces(data: DataSet) -> tuple[list[str], Brackets]:
-    """What a parser says, and which of it are brackets."""
+    """Return the symbols that a parser outputs, and which of them are brackets."""
     pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
     return pieces, find_brackets(tuple(pieces))
 
 
 def _whole_batches(split: Split, config: BatchConfig) -> BatchConfig:
-    """Batches in one part, and large enough for the longest sentence: the loss does not depend on how it is batched."""
+    """Return settings for batches of one part that hold the longest sentence; batching does not affect the loss."""
     longest = {side: int(split.lengths(side).max()) for side in SIDES}
     return replace(
         config,

@@ -1,4 +1,4 @@
-"""Warm starts: another model's weights as the first ones, or its encoder's, for the same or another vocabulary."""
+"""Warm starts: begin with another model's weights, or its encoder's, for the same or another vocabulary."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +17,8 @@ from transduce.text.subwords import END, UNKNOWN, Subwords
 from transduce.training.optimiser import is_of_encoder
 
 ORIGINS = ("began_with", "encoder_of", "trained_before")
-INHERITED = ("languages",)  # what a model keeps of the one it began with
-# Which side's subwords the rows of a matrix stand for.
+INHERITED = ("languages",)  # facts that a model takes over from the one it began with
+# Matrices with a row for each subword, and the side whose subwords these are.
 _ROWS = {
     "embedding.weight": "target",
     "source_embedding.weight": "source",
@@ -29,7 +29,7 @@ _ROWS = {
 
 @dataclass(frozen=True)
 class Carried:
-    """How many subwords kept their vectors, how many were put together from others, how many begin as the unknown."""
+    """How many subwords kept their vectors, were composed from others', or begin as the unknown token."""
 
     kept: int
     composed: int
@@ -37,47 +37,48 @@ class Carried:
 
     def __str__(self) -> str:
         return (
-            f"{self.kept:,} subwords kept, {self.composed:,} put together from their pieces, {self.fresh:,} unknown "
-            "to it"
+            f"{self.kept:,} subwords kept, {self.composed:,} composed from their pieces, {self.fresh:,} unknown to it"
         )
 
 
 @dataclass(frozen=True)
 class Start:
-    """A run or a model that another begins with."""
+    """A run or a model that another begins from."""
 
     path: Path
     encoder: bool = False
-    """its encoder alone: the decoder begins anew"""
+    """take only its encoder; the decoder starts afresh"""
 
     def begin(self, model: Transformer, data: DataSet) -> tuple[dict[str, Any], list[str]]:
-        """Fill a model; returns what it is to remember of where it comes from, and what there is to say about it."""
+        """Fill a model; return what it must record of where it comes from, and notes to print."""
         known = load_model(self.path)
         if self.encoder:
             carried = borrow_encoder(model, data.subwords, known)
-            notes = [f"began with the encoder of {self.path}: {carried}"]
+            notes = [f"started with the encoder of {self.path}: {carried}"]
             origin: dict[str, Any] = {"encoder_of": known.name}
         else:
             carried = warm_start(model, data.subwords, known)
-            notes = [f"began with the weights of {self.path}: {carried}"]
+            notes = [f"started with the weights of {self.path}: {carried}"]
             origin = {"began_with": known.name, **{key: known.about[key] for key in INHERITED if key in known.about}}
             before, now = origin.get("languages"), data.describe().get("languages")
             if before and now and before != now:
-                notes.insert(0, f"{self.path} translates {'-'.join(before)}, and this text is {'-'.join(now)}")
+                notes.insert(0, f"{self.path} translates {'-'.join(before)}, but this data set is {'-'.join(now)}")
         if "trained_on" in known.about:
             origin["trained_before"] = [*known.about.get("trained_before", ()), known.about["trained_on"]]
         if carried.kept < len(known.subwords["source" if self.encoder else "target"]):
-            notes.append(f"note: the text has other subwords; prepare it with --subwords.reuse {self.path} to keep all")
+            notes.append(
+                f"note: the data set has other subwords; prepare it with --subwords.reuse {self.path} to keep all"
+            )
         return origin, notes
 
 
 def remembered(about: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint remembers of where its model came from."""
+    """Return what a checkpoint records of where its model came from."""
     return {key: about[key] for key in (*ORIGINS, *INHERITED) if key in about} if {*ORIGINS} & about.keys() else {}
 
 
 def borrow_encoder(model: Transformer, subwords: Vocabularies, start: Loaded) -> Carried:
-    """Fill a model's encoder with another's, and the vectors of its sources' subwords."""
+    """Fill a model's encoder, and the vectors of its source subwords, with another's."""
     _refuse(start, model.config.encoder_settings(), start.config.model.encoder_settings())
     own, others = dict(model.named_parameters()), dict(start.model.named_parameters())
     with torch.no_grad():
@@ -91,7 +92,7 @@ def borrow_encoder(model: Transformer, subwords: Vocabularies, start: Loaded) ->
 
 
 def warm_start(model: Transformer, subwords: Vocabularies, start: Loaded) -> Carried:
-    """Fill a model with another's weights; subwords that the other does not know begin as the mean of their pieces."""
+    """Fill a model with another's weights; subwords that the other lacks begin as the mean of their pieces."""
     _refuse(start, *map(_essence, (model.config, start.config.model)))
     own, others = dict(model.named_parameters()), dict(start.model.named_parameters())
     carried: dict[str, Carried] = {}
@@ -118,7 +119,7 @@ def _refuse(start: Loaded, ours: dict[str, Any], theirs: dict[str, Any]) -> None
 
 
 def _essence(config: ModelConfig) -> dict[str, Any]:
-    """Settings that make the same weights mean something else: all but dropout and the vocabularies."""
+    """Return the settings that change what the same weights mean: all but dropout and the vocabularies."""
     (encoder_layers, decoder_layers), (d_k, d_v) = config.stacks(), config.head_widths()
     settled = replace(config, encoder_layers=encoder_layers, decoder_layers=decoder_layers, d_k=d_k, d_v=d_v)
     left_out = {"vocabulary", "source_vocabulary", "dropout", "attention_dropout", "feed_forward_dropout", "layers"}
@@ -128,14 +129,14 @@ def _essence(config: ModelConfig) -> dict[str, Any]:
 
 
 def _sides(subwords: Vocabularies, known: Vocabularies, side: str) -> list[tuple[Subwords, Subwords]]:
-    """The subwords that rows stand for and those they are carried from; of both sides where they share the rows."""
+    """Return the subwords that rows stand for, and those to carry them from; of both sides if they share the rows."""
     other = "source" if side == "target" else "target"
     shared = subwords[side] is not subwords[other] and subwords[side].numbers_like(subwords[other])
     return [(subwords[name], known[name]) for name in ((side, other) if shared else (side,))]
 
 
 def _carry_rows(weight: nn.Parameter, other: Tensor, sides: list[tuple[Subwords, Subwords]]) -> Carried:
-    """Fill an embedding row by row; new subwords whose pieces were unknown begin as the unknown did."""
+    """Fill an embedding row by row; new subwords without known pieces begin as the other's unknown token."""
     subwords, known = sides[0]
     ids = {piece: number for number, piece in enumerate(known.pieces(range(len(known))))}
     counts = {"kept": 0, "composed": 0, "fresh": 0}
@@ -144,7 +145,7 @@ def _carry_rows(weight: nn.Parameter, other: Tensor, sides: list[tuple[Subwords,
             weight[number] = other[ids[piece]]
             counts["kept"] += 1
             continue
-        # Of two sides with one vocabulary the one counts whose texts are split into this subword.
+        # If both sides share a vocabulary, take the side whose texts are split into this subword.
         known = next((old for new, old in sides if new.splits_into(number)), sides[0][1])
         if pieces := [token for token in known.encode_piece(piece) if token > END]:
             weight[number] = other[pieces].mean(0)

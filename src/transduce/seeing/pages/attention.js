@@ -1,6 +1,6 @@
-// The attention of one sentence: which kind, layer, heads and view, and what the word pointed at looks at.
-// `showAttention(root, seen)`; `seen` is what `transduce show --json` prints, and may hold `roles`: for each kind and
-// layer the role of each head.
+// The attention of one sentence: a choice of kind, layer, heads and view, and what the word pointed at attends to.
+// `showAttention(root, seen)`; `seen` is the output of `transduce show --json`, and may have `roles`: the role of each
+// head, by kind and layer.
 
 const KINDS = [
   ["encoder", "encoder"],
@@ -8,9 +8,9 @@ const KINDS = [
   ["cross", "encoder–decoder"],
 ];
 const EXPLAIN = {
-  encoder: (query, key) => `${query}: the source looks at itself, ${key}.`,
-  decoder: (query, key) => `${query}: what the decoder takes in looks at itself and at what came before, ${key}.`,
-  cross: (query, key) => `${query}: the step that says a subword of the translation looks at the source, ${key}.`,
+  encoder: (query, key) => `${query}: the source tokens; ${key}: the source tokens they attend to.`,
+  decoder: (query, key) => `${query}: the decoder's input; ${key}: the tokens it attends to, up to itself.`,
+  cross: (query, key) => `${query}: the steps that produce the translation; ${key}: the source tokens they attend to.`,
 };
 
 function showAttention(root, seen) {
@@ -26,7 +26,7 @@ function showAttention(root, seen) {
   const controls = make("div", { class: "controls" });
   const note = make("p", { class: "quiet" });
   const plot = make("div", { class: "plot" });
-  const detail = make("aside", { class: "detail", "aria-live": "polite", "aria-label": "where the word looks" });
+  const detail = make("aside", { class: "detail", "aria-live": "polite", "aria-label": "what the word attends to" });
   root.append(controls, note, make("div", { class: "figure" }, plot, detail));
   let drawn = [];
 
@@ -49,7 +49,7 @@ function showAttention(root, seen) {
   }
 
   function control() {
-    // What has the keyboard keeps it, though its button is made anew.
+    // All controls are made anew; the one that had the keyboard focus gets it back.
     const active = document.activeElement;
     const held = controls.contains(active) && active.name ? `[name="${active.name}"][value="${active.value}"]` : null;
     const heads = make("div", { class: "choice" });
@@ -136,8 +136,8 @@ function showAttention(root, seen) {
     note.textContent = [
       EXPLAIN[state.kind](...(lines ? ["Left", "right"] : ["Rows", "columns"])),
       lines
-        ? "A line is as strong as its weight; weights below .04 are left out until a word is chosen."
-        : "A cell is as strong as its weight.",
+        ? "A line's strength is its weight; weights below .04 are hidden until you choose a word."
+        : "A cell's strength is its weight.",
     ].join(" ");
   }
 
@@ -153,7 +153,7 @@ function showAttention(root, seen) {
     const weights = seen.attention[state.kind][state.layer];
     drawn = [];
     if (!state.heads.size) {
-      plot.replaceChildren(make("p", { class: "quiet" }, "No head is chosen."));
+      plot.replaceChildren(make("p", { class: "quiet" }, "No head selected."));
     } else if (state.view === "lines") {
       drawn = [drawLines({ width, queries, keys, weights, heads: chosen(), touch, pin })];
       plot.replaceChildren(drawn[0].element);
@@ -220,7 +220,7 @@ function showAttention(root, seen) {
         make(
           "p",
           { class: "quiet" },
-          "Point at a word to see where it looks and in which heads; click or tap to keep it. With the keyboard: Tab, the arrow keys, Enter, Escape.",
+          "Point at a word to see what it attends to in each head; click or tap to keep it. With the keyboard: Tab, arrow keys, Enter, Escape.",
         ),
       );
       return;
@@ -229,7 +229,7 @@ function showAttention(root, seen) {
     const [own, others] = side === "query" ? [queries, keys] : [keys, queries];
     const groups = make("div", { class: "groups" });
     detail.append(
-      make("h3", { dir: "auto" }, side === "query" ? `${own[index]} looks at` : `${own[index]} is looked at by`),
+      make("h3", { dir: "auto" }, side === "query" ? `${own[index]} attends to` : `${own[index]} is attended to by`),
       groups,
     );
     const weights = seen.attention[state.kind][state.layer];

@@ -1,7 +1,7 @@
 // The beam of one sentence as a tree: `showTree(root, seen)`.
 
-// Where the nodes of the tree stand: [column, row] of each. The way taken is the first row; a branch has the first row
-// below its parent that is free as far as it goes.
+// Return the [column, row] of each node. The path taken is the first row; a branch gets the first row below its parent
+// that is free along its whole length.
 function layOutTree(nodes) {
   const children = nodes.map(() => []),
     roots = [];
@@ -22,7 +22,7 @@ function layOutTree(nodes) {
     row = nodes.map(() => 0);
   const free = (place, from, to) => !(busy[place] ?? []).some(([start, end]) => start <= to && from <= end);
   function place(number, below) {
-    // A chain of heirs goes straight on.
+    // A node's first heir continues its row, and so on to the chain's end.
     const chain = [number];
     while (children[chain.at(-1)].length) chain.push(heirFirst(children[chain.at(-1)])[0]);
     const from = column[number] - 1,
@@ -31,7 +31,7 @@ function layOutTree(nodes) {
     while (!free(own, from, to)) own++;
     (busy[own] ??= []).push([from, to]);
     for (const one of chain) row[one] = own;
-    // The last branches first: those before them go around outside.
+    // Place the last branches first; earlier ones then go around them, further out.
     for (const one of [...chain].reverse())
       heirFirst(children[one])
         .slice(1)
@@ -94,13 +94,13 @@ function showTree(root, seen) {
     const fate = {
       ended: `its score is ${node.score?.toFixed(3)}`,
       dropped: "dropped from the beam here",
-      open: "still open when the search was done",
+      open: "still open when the search ended",
       on: "",
     }[node.fate];
     const said = [
       `${readable(node.piece)}: probability ${Math.exp(node.log_probability).toPrecision(3)}`,
       `log P so far ${node.total.toFixed(3)}`,
-      node.taken ? "on the way taken" : "",
+      node.taken ? "on the path to the translation" : "",
       fate,
     ]
       .filter(Boolean)
@@ -146,7 +146,7 @@ function showTree(root, seen) {
     make(
       "p",
       { class: "quiet" },
-      "All that lines of the beam have said. The way taken is the first row; ends carry their scores, the best of which was chosen.",
+      "All hypotheses in the beam. The first row is the path to the translation; ends carry their scores, the best of which was chosen.",
     ),
     scroll,
     readout,

@@ -1,9 +1,9 @@
-// What both pages draw with: elements, choices, and the two views of attention.
+// Drawing for all pages: elements, choices, and the two views of attention.
 
 const SVG = "http://www.w3.org/2000/svg";
 const COLOURS = 8;
 
-// An element with attributes, a class, listeners (on…) and children; text is always text, never markup.
+// Make an element with attributes, a class, listeners (on…) and children; text is always text, never markup.
 function make(name, given = {}, ...children) {
   const svg = ["svg", "g", "line", "path", "rect", "text", "title"].includes(name);
   const element = svg ? document.createElementNS(SVG, name) : document.createElement(name);
@@ -19,17 +19,17 @@ function make(name, given = {}, ...children) {
 
 const colourOf = (head) => `var(--head-${head % COLOURS})`;
 
-// A colour as it is now, light or dark, for drawings that know no variables.
+// The present value of a colour variable, light or dark, for canvases, which know no variables.
 const resolve = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// A subword as a person reads it: what begins a word stands alone, what goes on a word has a dot before it.
+// A subword as people see it: bare if it begins a word, with a dot before it if it continues one.
 function readable(piece) {
   if (/^⟨.*⟩$/.test(piece)) return piece;
   const text = piece.replace(/^\u2581/, "").replaceAll("\u2581", "␣");
   return piece.startsWith("\u2581") ? text || "␣" : `·${text}`;
 }
 
-// Words whose letters are partly subwords of single bytes, as they are written.
+// Words in which characters are spelled in bytes, such as <0xE2>, with these decoded.
 function spell(text) {
   const decode = (bytes) => new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}(?=>)/g), (byte) => parseInt(byte, 16)));
   return text.replace(/(?:<0x[0-9A-F]{2}>)+/g, decode);
@@ -37,7 +37,7 @@ function spell(text) {
 
 const percent = (share) => (share >= 0.995 ? "1.00" : share < 0.005 ? "<.01" : share.toFixed(2).replace(/^0/, ""));
 
-// A bar with its name before it and its number behind it.
+// A bar with its name before it and its number after it.
 function makeBar(name, share, { colour, chosen = false, text = percent(share), most = 1 } = {}) {
   const fill = make("i");
   fill.style.width = `${(100 * Math.min(1, share / most)).toFixed(1)}%`;
@@ -52,7 +52,7 @@ function makeBar(name, share, { colour, chosen = false, text = percent(share), m
   return bar;
 }
 
-// Buttons of which one is pressed; the browser knows them as radio buttons, with its own keys.
+// Buttons of which one is pressed: radio inputs, so that the browser handles the keyboard.
 function makeChoice(title, name, options, chosen, choose) {
   const group = make("fieldset", {}, make("legend", {}, title));
   const row = make("div", { class: "choice" });
@@ -73,7 +73,7 @@ const measure = (() => {
   };
 })();
 
-// A text that fits, cut with … where it must be.
+// The text, cut short with … if it is too wide.
 function fit(text, size, width) {
   if (measure(text, size) <= width) return text;
   const letters = [...text];
@@ -81,8 +81,9 @@ function fit(text, size, width) {
   return letters.join("") + "…";
 }
 
-// Lines between two columns of words, as in the paper's Figures 3 to 5. `weights[head][query][key]`. `touch(side, index)` is
-// told of words pointed at, `pin` of those clicked. Gives the drawing, and `show(focus, pinned)` to change what is lit.
+// Draw lines between two columns of words, as in the paper's Figures 3 to 5, for `weights[head][query][key]`. Calls
+// `touch(side, index)` for a word pointed at and `pin` for one clicked. Returns the drawing, and `show(focus, pinned)`
+// to change what is lit.
 function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
   const rows = Math.max(queries.length, keys.length);
   const [step, size] = rows <= 30 ? [24, 14] : rows <= 50 ? [19, 13] : [16, 12];
@@ -122,7 +123,7 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
           "data-side": side,
           "data-index": index,
           "aria-pressed": "false",
-          "aria-label": `${word}: ${side === "query" ? "where it looks" : "who looks at it"}`,
+          "aria-label": `${word}: ${side === "query" ? "what it attends to" : "what attends to it"}`,
         },
         make("rect", { class: "box", x, y: middle(index) - step / 2, width: wide, height: step, rx: 3 }),
         make("g", { class: "shares" }),
@@ -168,7 +169,7 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
   const weight = (head, side, one, other) => (side === "query" ? weights[head][one][other] : weights[head][other][one]);
   function addLine(head, query, key, least = 0) {
     const share = weights[head][query][key];
-    // Heads side by side, so that none hides another.
+    // The lines of the heads are side by side, so that none hides another.
     const beside = (heads.indexOf(head) - (heads.length - 1) / 2) * Math.min(2.2, (step - 6) / heads.length);
     const line = make("line", {
       x1: left + 2,
@@ -202,7 +203,7 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
         const on = Boolean(focus && focus.side === side && focus.index === index);
         group.classList.toggle("on", on);
         group.setAttribute("aria-pressed", String(on && pinned));
-        // Behind a word that is looked at: a stripe for each head, as strong as its weight.
+        // Behind each word of the other side: a stripe for each head, as strong as its weight.
         const shares = group.querySelector(".shares");
         shares.replaceChildren();
         if (side !== other) return;
@@ -226,7 +227,8 @@ function drawLines({ width, queries, keys, weights, heads, touch, pin }) {
   return { element: svg, show };
 }
 
-// One head as a heat map; a large one has words on its sides. `point([query, key] or null, click)` is told of cells.
+// Draw one head as a heat map, with words along its sides if `labelled`. Calls `point([query, key] or null, click)` for
+// the cell pointed at or clicked.
 function drawMap({ width, queries, keys, table, head, labelled, point }) {
   const [size, least] = Math.max(queries.length, keys.length) > 50 ? [10, 11] : [12, 14];
   const most = Math.min(150, width * 0.3);
@@ -315,7 +317,7 @@ function drawMap({ width, queries, keys, table, head, labelled, point }) {
   return { element: make("div", { class: "map" }, canvas, mark), show };
 }
 
-// A drawing as a file: SVG with its colours written out, or PNG at twice its size.
+// Save a drawing as a file: SVG with its colours written out, or PNG at twice its size.
 function saveDrawing(svg, name, kind) {
   const copy = svg.cloneNode(true);
   const originals = svg.querySelectorAll("*"),

@@ -1,4 +1,4 @@
-// The page of a model's heads. `showHeads(root, found)`, where `found` is what `transduce heads --json` prints.
+// The page of a model's heads: `showHeads(root, found)`, where `found` is the output of `transduce heads --json`.
 
 const NAMES = { encoder: "encoder", decoder: "decoder", cross: "encoder–decoder" };
 
@@ -6,7 +6,7 @@ function showHeads(root, found) {
   const cost = (head) => (head.loss_without === null ? null : head.loss_without - found.loss);
   const gain = (head) => (head.bleu_without === null ? null : head.bleu_without - found.bleu);
   const orders = {
-    place: ["in their order", null],
+    place: ["layer and head", null],
     ...(found.heads.some((head) => cost(head) !== null) ? { cost: ["loss without it", cost] } : {}),
     ...(found.heads.some((head) => gain(head) !== null) ? { gain: ["BLEU without it", gain] } : {}),
     ...Object.fromEntries(
@@ -37,7 +37,7 @@ function showHeads(root, found) {
     make(
       "p",
       { class: "quiet" },
-      "A bar is the share of a head's attention; the stroke across it is what even attention would give. A head's role is the share that exceeds the stroke the most, if by .25.",
+      "A bar is the share of a head's attention; the stroke across it is what even attention would give. A head's role is the share that exceeds its stroke the most, by at least .25.",
     ),
     controls,
     overview,
@@ -106,7 +106,7 @@ function showHeads(root, found) {
     if (held) controls.querySelector(held)?.focus();
   }
 
-  // A table of layers and heads for each kind, shaded by what the cards are sorted by.
+  // Show a table of layers and heads for each kind, shaded by the value that the cards are sorted by.
   function summarise() {
     const order = state.order === "place" ? ("cost" in orders ? "cost" : "evenness") : state.order;
     const value = orders[order][1];
@@ -189,7 +189,7 @@ function showHeads(root, found) {
         ),
       );
     }
-    const numbers = [`entropy ${head.entropy.toFixed(2)} (${percent(head.evenness)} of the most)`];
+    const numbers = [`entropy ${head.entropy.toFixed(2)} (${percent(head.evenness)} of the maximum)`];
     if (head.kind !== "cross") numbers.push(`distance ${head.distance.toFixed(1)}`);
     if (cost(head) !== null) numbers.push(`loss without it ${signed(cost(head), 4)}`);
     if (gain(head) !== null) numbers.push(`BLEU without it ${signed(gain(head), 1)}`);

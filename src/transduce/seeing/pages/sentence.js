@@ -1,4 +1,4 @@
-// The page of one sentence: `showSentence(root, seen)`, where `seen` is what `transduce show --json` prints.
+// The page of one sentence: `showSentence(root, seen)`, where `seen` is the output of `transduce show --json`.
 
 function showSentence(root, seen) {
   const sections = [
@@ -12,14 +12,14 @@ function showSentence(root, seen) {
     ? "the translation was given"
     : target.complete
       ? "found by the search"
-      : "cut at the longest it might become";
+      : "cut off at the maximum length";
   root.append(
     make("h1", { dir: "auto" }, seen.source.text),
     make("p", { class: "translation", dir: "auto" }, target.text),
     make(
       "p",
       { class: "quiet" },
-      `${seen.model}; ${how}; log P = ${target.log_probability.toFixed(3)}. A dot before a subword: it goes on a word.`,
+      `${seen.model}; ${how}; log P = ${target.log_probability.toFixed(3)}. A dot before a subword: it continues a word.`,
     ),
     make("nav", {}, ...sections.map(([title]) => make("a", { href: `#${title.toLowerCase()}` }, title))),
   );
@@ -33,7 +33,7 @@ function showSentence(root, seen) {
 function showSteps(root, seen) {
   const rivals = make("div", { class: "rivals", "aria-live": "polite" });
   const chips = make("div", { class: "chips" });
-  // At first the least certain of them.
+  // The least certain token is shown first.
   let kept = seen.steps.reduce(
     (least, step, number) => (step.probability < seen.steps[least].probability ? number : least),
     0,
@@ -78,7 +78,7 @@ function showSteps(root, seen) {
     make(
       "p",
       { class: "quiet" },
-      "The bar under each subword is its probability, given the source and what was said before; those below one half have another colour. Point at one to see what might have been said instead.",
+      "The bar under each subword is its probability, given the source and the subwords before it; those below one half have another colour. Point at one to see the alternatives.",
     ),
     chips,
     rivals,
@@ -124,7 +124,7 @@ function showWords(root, seen) {
     make(
       "p",
       { class: "quiet" },
-      "Which word of the source each word of the translation comes from, by the attention of one layer, the mean of its heads. Point at a word of either.",
+      "The source word that each word of the translation comes from, by attention. Point at a word on either side.",
     ),
     fill("source", seen.source.pieces.slice(0, seen.source.words.length), seen.source.words),
     fill("target", seen.target.said.slice(0, -1), seen.target.words),

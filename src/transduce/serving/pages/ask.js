@@ -1,4 +1,4 @@
-// Asking the server: JSON or a form in, JSON out, errors with their reason, and streams of events.
+// Requests to the server, as JSON or a form; errors have the server's reason, and streams come as events.
 
 const asking = { key: "" };
 
@@ -32,7 +32,7 @@ async function ask(path, body, signal) {
   throw error;
 }
 
-// The events of an answer as they come: [name, data].
+// Yield the events of an answer as they arrive: [name, data].
 async function* readEvents(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";

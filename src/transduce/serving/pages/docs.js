@@ -1,4 +1,4 @@
-// The API's own description as a page: each endpoint, what it takes, what it gives, and a command to try it.
+// The API's schema as a page: each endpoint with its request, its response, and a command to try it.
 
 "use strict";
 
@@ -70,8 +70,8 @@ function endpoint(path, method, one, all, pair) {
     { class: "endpoint", id: path },
     make("h3", {}, make("span", {}, method.toUpperCase()), ` ${path}`),
     make("p", {}, one.description ?? one.summary ?? ""),
-    ...(given ? [make("h4", {}, `takes (${kinds})`), fields(given, all)] : []),
-    make("h4", {}, "gives"),
+    ...(given ? [make("h4", {}, `request (${kinds})`), fields(given, all)] : []),
+    make("h4", {}, "response"),
     fields(answer?.items ?? answer, all),
     make("pre", {}, `curl ${location.origin}${path} ${example}`.trim()),
   );
@@ -93,7 +93,7 @@ async function showApi() {
     }
   root.append(
     make("p", {}, `${api.info.summary} Version ${api.info.version}.`),
-    make("p", { class: "quiet" }, 'Errors are JSON: {"error": reason}. A 503 says in Retry-After when to come back.'),
+    make("p", { class: "quiet" }, 'Errors are JSON: {"error": reason}. A 503 says in Retry-After when to try again.'),
   );
   for (const [tag, articles] of groups) root.append(make("section", {}, make("h2", {}, tag), ...articles));
   const named = [...groups.values()].flat().flatMap((article) => [...article.querySelectorAll("td:nth-child(2)")]);

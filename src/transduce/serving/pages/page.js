@@ -1,15 +1,15 @@
-// The page: what is typed is translated, a word clicked shows how the translation might go on from there, attention
-// appears below, and a file comes back translated.
+// The page: it translates what you type, shows how the translation could continue from a word you click and, below, the
+// attention; and it translates files.
 
 "use strict";
 
-const PAUSE = 250, // ms without a key before the text is sent
-  LOOK = 500, // ms more before its attention is asked for
+const PAUSE = 250, // ms without a key press before the text is sent
+  LOOK = 500, // ms more before its attention is requested
   UNSURE = Math.log(0.5); // words below this log-probability are underlined
 
 const at = (id) => document.getElementById(id);
-// What is shown: the parts of the translation, and for each sentence its source and the translation chosen; `pair` are
-// the languages it is in, `aimed` is whether somebody has said which language is wanted.
+// What is shown: `parts` are the sentences with their source and the translation chosen, and the text between them;
+// `pair` are the languages they are in; `aimed` is whether the user has chosen the target language.
 const state = { languages: [], parts: [], chosen: 0, pair: {}, aimed: false, running: null, looking: null, timer: 0, lookTimer: 0, file: null, documents: [] };
 
 function segment(text, language) {
@@ -29,7 +29,7 @@ function segment(text, language) {
   ]);
 }
 
-// Where the source is found out and nothing else was said, the target follows it.
+// If the source is detected and the user has chosen no target, the server decides on it.
 const asked = () => {
   const source = at("source").value === "auto" ? undefined : at("source").value;
   return { source, target: source || state.aimed ? at("target").value : undefined };
@@ -47,7 +47,7 @@ async function showLanguages() {
   const sources = state.languages.filter((one) => one.targets.some((code) => code !== one.code));
   const option = (code, name) => make("option", { value: code }, name);
   at("source").replaceChildren(
-    ...(sources.length > 1 ? [option("auto", "found out")] : []),
+    ...(sources.length > 1 ? [option("auto", "detect")] : []),
     ...sources.map((one) => option(one.code, one.name)),
   );
   showTargets();
@@ -87,7 +87,7 @@ function changed() {
 const wholeText = () => state.parts.map((part) => part.text + part.behind).join("");
 
 async function translate() {
-  state.running?.abort(); // the server gives up what nobody waits for
+  state.running?.abort(); // the server abandons a request that nobody waits for
   state.looking?.abort();
   clearTimeout(state.lookTimer);
   const text = at("text").value;
@@ -135,7 +135,7 @@ async function translate() {
 
 const sentences = () => state.parts.filter((part) => part.source !== undefined);
 
-// The probability of the least certain subword of each word, by where the word stands in the text.
+// Return each character's log-probability, that of its subword.
 function leastScores({ best, text }) {
   if (!best || best.text !== text) return [];
   const scores = [];
@@ -144,7 +144,7 @@ function leastScores({ best, text }) {
     const letters = token.replaceAll("\u2581", " ").length - (number === 0 && token.startsWith("\u2581") ? 1 : 0);
     for (let end = place + letters; place < end; place++) scores[place] = best.token_scores[number];
   });
-  // Subwords spelled in bytes have other lengths than their letters: then nothing is marked.
+  // Subwords spelled in bytes differ in length from their characters: then nothing is marked.
   return place === text.length ? scores : [];
 }
 
@@ -167,7 +167,7 @@ function show() {
         {
           type: "button",
           class: least < UNSURE ? "unsure" : "",
-          title: "how it might go on from here",
+          title: "how the translation could continue from here",
           "data-sentence": own,
           "data-index": index,
         },
@@ -182,7 +182,7 @@ function show() {
   at("copy").hidden = !state.parts.length;
 }
 
-// Arrow keys go from word to word.
+// Arrow keys move from word to word.
 function walk(event) {
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   const words = [...at("translation").querySelectorAll("button")];
@@ -214,7 +214,7 @@ async function choose(word, number, index) {
     list.replaceChildren(
       ...candidates.map((candidate) => {
         const kept = candidate.text.startsWith(prefix) ? prefix.length : 0;
-        const share = Math.exp(candidate.log_probability); // of all that might be said
+        const share = Math.exp(candidate.log_probability); // among all possible translations
         const button = make(
           "button",
           { type: "button", dir: "auto" },
@@ -328,14 +328,14 @@ async function translateFile() {
   }
 }
 
-// A text comes sentence by sentence,
+// A text is translated as a stream, sentence by sentence.
 async function streamText(file, signal, tell) {
   at("progress").value = 0;
   let text;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
   } catch {
-    throw new Error(`${file.name} is not a text in UTF-8`);
+    throw new Error(`${file.name} is not UTF-8 text`);
   }
   const parts = [];
   for await (const [name, data] of readEvents(await ask("v1/stream", { text, ...asked() }, signal))) {
@@ -345,10 +345,10 @@ async function streamText(file, signal, tell) {
     at("progress").value = data.done / data.of;
     tell(`${file.name}: ${Math.floor((100 * data.done) / data.of)} %`);
   }
-  throw new Error("the server broke off");
+  throw new Error("the server closed the connection too soon");
 }
 
-// and a document when all of it is translated.
+// A document comes back once all of it is translated.
 async function sendDocument(file, signal) {
   at("progress").removeAttribute("value");
   const [form, target] = [new FormData(), at("target").value];
@@ -356,7 +356,7 @@ async function sendDocument(file, signal) {
   form.append("source", at("source").value);
   form.append("target", target);
   const { translatedFileUrl } = await (await ask("translate_file", form, signal)).json();
-  // Its path alone: behind a proxy the server may not know how it is reached.
+  // Only its name: behind a proxy the server may not know its own address.
   const answer = await ask(`download_file/${translatedFileUrl.split("/").pop()}`, undefined, signal);
   return [await answer.blob(), target];
 }
@@ -374,7 +374,7 @@ async function begin() {
     say(error.message, true);
     return;
   }
-  if (at("text").value) changed(); // a browser keeps it when the page is loaded again
+  if (at("text").value) changed(); // browsers keep the text when the page is reloaded
 }
 
 at("key").addEventListener("input", () => {
