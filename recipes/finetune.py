@@ -141,7 +141,9 @@ def main() -> None:
     """Tune in four ways, translate both test sets with each model, and print the table."""
     arguments = Arguments(__doc__, subwords=32_000)
     arguments.add_argument("--from", dest="start", metavar="MODEL", help="the general model (default: train one)")
-    arguments.add_argument("--domain", nargs="+", default=["libreoffice"], help="corpora of the documentation")
+    arguments.add_argument(
+        "--domain", nargs="+", action="extend", help="corpora of the documentation (default libreoffice)"
+    )
     arguments.add_argument("--size", choices=PRESETS, default="base", metavar="PRESET", help="of a general model")
     arguments.add_argument("--extend", type=count, default=2000, help="new subwords (default %(default)s)")
     arguments.add_argument(
@@ -151,6 +153,7 @@ def main() -> None:
         help="use every so-manieth pair of general text, and ten times as many of the documentation",
     )
     given = arguments.parse_args()
+    given.domain = given.domain or ["libreoffice"]
     recipe = Recipe(given)
     texts = make_texts(recipe, given.data, given.domain, given.every, whole=not given.start)
     base = Path(given.start) if given.start else train_general(recipe, texts, given.size, given.subwords)

@@ -155,7 +155,9 @@ def main() -> None:
     arguments.add_argument("--preset", choices=list(WRITING), default="parsing-small")
     arguments.add_argument("--models", type=count, default=1, help="as many models with other seeds, as an ensemble")
     arguments.add_argument("--encoder", metavar="MODEL", help="begin with the encoder of a model from English")
-    arguments.add_argument("--beside", nargs="+", metavar="OTHER", help="learn these treebanks as well")
+    arguments.add_argument(
+        "--beside", nargs="+", action="extend", metavar="OTHER", help="learn these treebanks as well"
+    )
     arguments.add_argument("--wsj", action="store_true", help="the sections of the Wall Street Journal")
     given = arguments.parse_args()
     given.subwords = given.subwords or SUBWORDS[given.preset]

@@ -150,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, metavar="MODEL")
     parser.add_argument("--out", type=Path, required=True, help="file for all numbers, as JSON")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which heads (default all)")
+    parser.add_argument("--kinds", nargs="+", action="extend", choices=KINDS, help="which heads (default all)")
     given = parser.parse_args()
     translator = Translator.load(given.model, precision="float32", engine="torch")
     model = translator.loaded[0].model
@@ -159,7 +159,7 @@ def main() -> None:
     whole = measure(translator, probes, spots)
     looks = measure_looks(translator, probes, spots)
     rows: list[Found] = []
-    heads = [head for head in all_heads(model) if head.kind in given.kinds]
+    heads = [head for head in all_heads(model) if head.kind in (given.kinds or KINDS)]
     with show_progress("switch", len(heads), "heads") as task:
         for head in heads:
             with switched_off(model, [head]):

@@ -56,7 +56,14 @@ class Arguments(argparse.ArgumentParser):
         self.add_argument(
             "--subwords", type=count, default=subwords, help=f"size of the vocabulary (default {by_default})"
         )
-        self.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="train with other settings")
+        self.add_argument(
+            "--set",
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="KEY=VALUE",
+            help="train with other settings",
+        )
 
 
 def count(text: str) -> int:

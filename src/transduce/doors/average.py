@@ -16,6 +16,7 @@ def average(parser: Parser, argv: list[str]) -> None:
         "--shares",
         metavar="X",
         nargs="+",
+        action="extend",
         type=float,
         help="how much each model counts, as in 1 3 (default: all alike)",
     )

@@ -17,10 +17,20 @@ def import_(parser: Parser, argv: list[str]) -> None:
         "--languages", metavar="CODE", nargs=2, help="source and target, instead of what SOURCE says: en de"
     )
     parser.add_argument(
-        "--vocabularies", metavar="FILE", nargs="+", default=[], help="of source and target, where SOURCE names none"
+        "--vocabularies",
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="of source and target, where SOURCE names none",
     )
     parser.add_argument(
-        "--pieces", metavar="FILE", nargs="+", default=[], help="SentencePiece models of source and target, likewise"
+        "--pieces",
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="SentencePiece models of source and target, likewise",
     )
     given, _ = parser.parse(argv)
     for name in ("vocabularies", "pieces"):
