@@ -300,7 +300,10 @@ def _finish(run: Run, reason: str) -> Outcome:
         return Outcome(reason, [])
     summary = [
         ("ended", f"{reason} at step {state.step:,}"),
-        ("trained", f"{format_count(state.tokens)} tokens in {format_seconds(state.seconds)}"),
+        (
+            "trained",
+            f"{format_count(state.tokens)} tokens in {format_seconds(state.seconds)}, {_power(state.flops)} FLOPs",
+        ),
     ]
     try:
         if reason.startswith("signal "):
@@ -317,6 +320,11 @@ def _finish(run: Run, reason: str) -> Outcome:
         ) from error
     summary.append(("curve", str(out / CURVE)))
     return Outcome(reason, summary)
+
+
+def _power(number: float) -> str:
+    """A large number as the paper's Table 2 has them: 3.3e18."""
+    return f"{number:.1e}".replace("e+", "e")
 
 
 def _choose_model(run: Run) -> list[tuple[str, str]]:
