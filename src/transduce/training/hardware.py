@@ -1,5 +1,6 @@
 """How training uses its device: the arithmetic, whether steps are captured, how much of the peak rate is used."""
 
+import math
 import re
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from transduce.config import Config, ModelConfig, TrainingConfig
 from transduce.model.device import has_bf16, has_kernels
 from transduce.training.distributed import Processes
+from transduce.training.schedule import learning_rate
 
 SMALLEST_BF16 = 256  # d_model from which on a CPU with bf16 trains faster in it (docs/log.md)
 MOST_ON_CPU = 5e11  # parameters times tokens of a step; 7e11 took 49 s on one core in bf16
@@ -47,6 +49,21 @@ def steps_take_long(config: Config, device: torch.device) -> bool:
     """Whether a step is more work than one wants to wait for on a CPU."""
     tokens = config.batch.source_tokens + config.batch.target_tokens
     return device.type == "cpu" and config.model.parameters() * tokens > MOST_ON_CPU
+
+
+def describe_long_steps(config: Config) -> str:
+    """What makes steps that take long on a CPU short: batches of a power of two of tokens, and a rate to go with them.
+
+    As usual with Adam, the rate goes down with the root of the batch.
+    """
+    training = config.training
+    tokens = 1 << max(0, int(math.log2(MOST_ON_CPU / config.model.parameters() / 2)))
+    peak = learning_rate(training.warmup_steps, training, config.model.d_model)
+    rate = peak * min(1.0, tokens / config.batch.source_tokens) ** 0.5
+    return (
+        f"a step on so many tokens takes long on a CPU; try --batch.source-tokens {tokens} --batch.target-tokens "
+        f"{tokens} --training.peak-rate {rate:.1g}"
+    )
 
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:

@@ -28,7 +28,7 @@ from transduce.training.checkpoint import Checkpoints, State, rank_score, restor
 from transduce.training.curve import write_curve
 from transduce.training.distributed import Processes, join_processes
 from transduce.training.events import EventFile
-from transduce.training.hardware import captures, peak_rate, steps_take_long, uses_bf16
+from transduce.training.hardware import captures, describe_long_steps, peak_rate, steps_take_long, uses_bf16
 from transduce.training.live import Live, format_count, show_training
 from transduce.training.loop import Run, score, train, validate
 from transduce.training.loss import Objective
@@ -248,10 +248,7 @@ def _set_up(
                 file=sys.stderr,
             )
             if steps_take_long(config, processes.device):
-                notes.append(
-                    "a step on so many tokens takes long on a CPU; try --batch.source-tokens 4096 "
-                    "--batch.target-tokens 4096, with half the rate"
-                )
+                notes.append(describe_long_steps(config))
             until = None if request.seconds is None else state.seconds + request.seconds
             others = {"epochs": training.epochs, "tokens": training.tokens}
             live = stack.enter_context(show_training(training.steps, state.step, until, **others))
