@@ -142,7 +142,12 @@ def main() -> None:
     """Tune in four ways, translate both test sets with each model, and print the table."""
     arguments = Arguments(__doc__, subwords=32_000)
     arguments.add_argument("--from", dest="start", metavar="MODEL", help="the general model (default: train one)")
-    arguments.add_argument("--domain", nargs="+", default=["libreoffice"], help="names of the documentation corpora")
+    arguments.add_argument(
+        "--domain",
+        nargs="+",
+        action="extend",
+        help="names of the documentation corpora (default: libreoffice)",
+    )
     arguments.add_argument(
         "--size", choices=PRESETS, default="base", metavar="PRESET", help="size of the general model that is trained"
     )
@@ -154,6 +159,7 @@ def main() -> None:
         help="use one in this many pairs of general text, and ten times that share of the documentation",
     )
     given = arguments.parse_args()
+    given.domain = given.domain or ["libreoffice"]
     recipe = Recipe(given)
     texts = make_texts(recipe, given.data, given.domain, given.every, whole=not given.start)
     base = Path(given.start) if given.start else train_general(recipe, texts, given.size, given.subwords)

@@ -162,7 +162,9 @@ def main() -> None:
     arguments.add_argument(
         "--encoder", metavar="MODEL", help="start with the encoder of a model that translates from English"
     )
-    arguments.add_argument("--beside", nargs="+", metavar="OTHER", help="train on these treebanks as well")
+    arguments.add_argument(
+        "--beside", nargs="+", action="extend", metavar="OTHER", help="train on these treebanks as well"
+    )
     arguments.add_argument("--wsj", action="store_true", help="DATA holds the sections of the Wall Street Journal")
     given = arguments.parse_args()
     given.subwords = given.subwords or SUBWORDS[given.preset]

@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
     parser.add_argument("--out", type=Path, required=True, help="JSON file for all numbers")
     parser.add_argument(
-        "--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of heads to test (default: all)"
+        "--kinds", nargs="+", action="extend", choices=KINDS, help="kinds of heads to test (default: all)"
     )
     given = parser.parse_args()
     translator = Translator.load(given.model, precision="float32", engine="torch")
@@ -161,7 +161,7 @@ def main() -> None:
     whole = measure(translator, probes, spots)
     looks = measure_looks(translator, probes, spots)
     rows: list[Found] = []
-    heads = [head for head in all_heads(model) if head.kind in given.kinds]
+    heads = [head for head in all_heads(model) if head.kind in (given.kinds or KINDS)]
     with show_progress("switch", len(heads), "heads") as task:
         for head in heads:
             with switched_off(model, [head]):

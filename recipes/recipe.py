@@ -59,6 +59,7 @@ class Arguments(argparse.ArgumentParser):
         self.add_argument(
             "--set",
             nargs="+",
+            action="extend",
             default=[],
             metavar="KEY=VALUE",
             help="train with these settings instead of the recipe's",

@@ -101,9 +101,10 @@ def main() -> None:
     """Train the requested rows, and print all finished ones beside the paper's."""
     arguments = Arguments(__doc__, subwords=37_000)
     arguments.add_argument("--every", type=count, default=1, help="use one in this many pairs (default: all)")
-    arguments.add_argument("--rows", nargs="*", choices=PAPER, default=list(PAPER), metavar="ROW")
+    arguments.add_argument("--rows", nargs="*", action="extend", choices=PAPER, metavar="ROW", help="(default: all)")
     given = arguments.parse_args()
     rows = vars(given).pop("rows")  # not recorded: the order of training does not matter
+    rows = PAPER if rows is None else rows
     recipe = Recipe(given)
     dev, test = (find_pair(given.data, name, ("en", "de")) for name in (DEV, TEST))
     data = recipe.out / "data"

@@ -11,6 +11,7 @@ import pytest
 import transduce
 
 SOURCE = Path(transduce.__file__).parent
+RECIPES = Path(__file__).parents[1] / "recipes"
 # In the order in which data flows; a module may import only what stands before it, or beside it in the same room.
 ROOMS = [
     *("ground", "text", "kernels", "model", "decoding", "scoring", "seeing", "serving", "training", "interop", "door")
@@ -68,6 +69,18 @@ def test_modules_of_a_room_do_not_go_in_circles() -> None:
         if not name.endswith("__init__"):
             visit(name, ())
     assert len(done) >= sum(path.name != "__init__.py" for path in MODULES)
+
+
+@pytest.mark.parametrize("path", [*SOURCE.rglob("*.py"), *RECIPES.glob("*.py")], ids=lambda path: path.name)
+def test_a_flag_that_takes_several_values_may_be_given_again(path: Path) -> None:
+    """Else the last one alone would count, and nothing would say so."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            named = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            is_flag = any(isinstance(name, ast.Constant) and str(name.value).startswith("-") for name in node.args)
+            if is_flag and named.get("nargs") in ("'+'", "'*'"):
+                assert named.get("action") == "'extend'", f"{path}:{node.lineno}"
+                assert named.get("default", "[]") == "[]", f"{path}:{node.lineno}: its default would count too"
 
 
 def test_the_public_names_are_there_and_no_others() -> None:

@@ -300,6 +300,11 @@ def test_a_tree_needs_words_and_room(parser: Parser) -> None:
         parser.parse("the dog sees a cat .", max_tokens=6)
     with pytest.raises(DataError, match="half of a surrogate pair"):
         parser.parse("\ud800")
+    for wrong in (None, 3, b"a dog"):
+        with pytest.raises(ConfigError, match="wanted a string or a list of strings"):
+            parser.parse(wrong)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    with pytest.raises(ConfigError, match=r"^text 2 = 5, wanted a string$"):
+        parser.parse(["a dog", 5])  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(ConfigError, match="unknown key tokenized; did you mean tokenised"):
         parser.parse("a dog", tokenized=True)
     with pytest.raises(ConfigError, match=r"Parser\.load needs the folder"):

@@ -303,7 +303,8 @@ def test_table3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     flags = [str(data), "--out", str(out), "--every", "2", "--subwords", "320"]
     small = [change for change in SMALL if not change.startswith("model.heads")]
     for rows in ([], ["base", "A-heads-4"], ["B-d_k-16"]):
-        run(monkeypatch, "table3", *flags, "--set", *small, "--rows", *rows)
+        changes = [word for change in small for word in ("--set", change)]
+        run(monkeypatch, "table3", *flags, *changes, "--rows", *rows)
     found = json.loads((out / "table3.json").read_text())
     assert [row["row"] for row in found["rows"]] == ["base", "A-heads-4", "B-d_k-16"]
     assert found["steps"]["prepare data"]["pairs"] <= TRAIN // 2

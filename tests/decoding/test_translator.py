@@ -82,9 +82,9 @@ def test_alternatives_are_different_texts(translator: Translator, monkeypatch: p
     said = [whole, split, target.encode("nine"), target.encode("euros")]
     asked: list[int] = []
 
-    def find(engine: Any, tasks: list[Any], config: SearchConfig, pieces: Any):
-        asked.append(config.n_best)
+    def find(engine: Any, tasks: list[Any], config: SearchConfig, pieces: Any, records: Any):
         for number in range(len(tasks)):
+            asked.append(config.n_best)
             yield (
                 number,
                 [
@@ -394,6 +394,14 @@ def test_a_text_must_be_a_string(translator: Translator):
 def test_texts_must_be_strings(translator: Translator, wrong: Any):
     with pytest.raises(ConfigError, match="wanted a string or a list of strings"):
         translator.translate(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["two", ("two euros",), ("two euros", 2), ("two euros", "zwei", "Euro"), None])
+def test_what_is_scored_are_pairs(translator: Translator, wrong: Any):
+    with pytest.raises(ConfigError, match=r"^pair 2 = .*, wanted a sentence and its translation$"):
+        translator.score([("two euros", "zwei Euro"), wrong])
+    with pytest.raises(DataError, match=r"^pair 1: character 1 is half of a surrogate pair"):
+        translator.score([("two euros", "\ud800")])
 
 
 def test_at_a_prompt_it_shows_what_matters(translator: Translator):

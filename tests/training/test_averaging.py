@@ -200,10 +200,21 @@ def test_the_final_model_is_the_best_candidate(
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {
-    "too few": (["{run}", "--last", "5"], "{run}: has only 4 such checkpoints, not 5; a run keeps the last"),
+    "too few": (
+        ["{run}", "--last", "5"],
+        "{run}: has only 4 such checkpoints, not 5; give --last 4, or train with --training.average-checkpoints 5",
+    ),
     "too few with scores": (
         ["{run}", "--best", "5"],
-        "{run}: has only 4 such checkpoints, not 5; a run keeps the last",
+        "{run}: has only 4 such checkpoints, not 5; give --best 4, or train with --training.keep-best 5",
+    ),
+    "another score": (
+        ["{run}", "--best", "2", "--by", "f1"],
+        "{run}: has no checkpoint with a dev F1; choose --by loss or bleu",
+    ),
+    "no run with scores": (
+        ["{data}", "--best", "2"],
+        "{data}: has no checkpoint with a dev loss; name a run made by",
     ),
     "none": (["{run}", "--last", "0"], "cannot average 0 checkpoints; give 1 or more"),
     "two choices": (["{run}", "--last", "2", "--best", "2"], "--last and --best exclude each other; give one"),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import DEV, TRAIN
+from sacrebleu.metrics.bleu import BLEU
 
 from transduce.training.curve import write_curve
 from transduce.training.metrics import DevMetrics, TrainMetrics
@@ -260,6 +261,18 @@ def test_a_single_point_is_seen(tmp_path: Path, dev: list[DevMetrics], plain: fl
     ]
 
 
+@pytest.mark.parametrize("before", [[], [95.0]])
+def test_the_best_score_there_is_lies_within_the_axis(tmp_path: Path, before: list[float]):
+    best = BLEU(effective_order=False).corpus_score(["one two three four five"], [["one two three four five"]]).score
+    assert best > 100  # by a hair
+    dev = [replace(DEV, step=step, bleu=bleu, best=True) for step, bleu in enumerate([*before, best], 1)]
+    charts, page = draw(tmp_path, [], dev)
+    assert charts["BLEU"].left[-1][0] == 100
+    assert len(charts["BLEU"].dots) == len(dev)
+    assert len(charts["BLEU"].rings) == 1
+    assert "best 100.0" in page.texts["text"]
+
+
 def test_averaged_weights_have_their_own_line(tmp_path: Path):
     dev = [replace(m, weights=w) for m in usual_dev() for w in ("current", "average")]
     chart = draw(tmp_path, usual_train(), dev)[0]["Loss"]
@@ -281,6 +294,8 @@ def test_axes_are_round_and_hold_every_score(tmp_path_factory: pytest.TempPathFa
     ticks = [tick for tick, _ in chart.left]
     gaps = [after - before for before, after in pairwise(ticks)]
     assert 2 <= len(ticks) <= 8
+    assert ticks[0] >= 0
+    assert ticks[-1] <= 100
     assert gaps == pytest.approx([gaps[0]] * len(gaps), rel=1e-3)
     assert float(f"{gaps[0]:.3e}".split("e")[0]) in (1, 2, 5)
     assert len(chart.dots) == len(scores)

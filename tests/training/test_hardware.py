@@ -1,5 +1,6 @@
 """The chosen device, the peak it is said to reach, and the work of a step against torch's own count."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,14 @@ from transduce.model.transformer import Transformer
 from transduce.presets import PRESETS
 from transduce.training import hardware
 from transduce.training.distributed import Processes
-from transduce.training.hardware import captures, peak_rate, steps_take_long, training_work, uses_bf16
+from transduce.training.hardware import (
+    captures,
+    describe_long_steps,
+    peak_rate,
+    steps_take_long,
+    training_work,
+    uses_bf16,
+)
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda", 0), torch.device("mps")
 LARGE = ModelConfig()
@@ -254,3 +262,19 @@ def test_long_steps_on_a_cpu_are_known():
     assert not steps_take_long(base, CUDA)
     assert not steps_take_long(replace(base, batch=replace(base.batch, source_tokens=2048, target_tokens=2048)), CPU)
     assert not steps_take_long(tiny, CPU)
+
+
+@pytest.mark.parametrize("preset", ["base", "big", "C-layers-2", "C-d_model-1024", "parsing"])
+def test_what_is_said_of_long_steps_makes_them_short(preset: str):
+    config = PRESETS[preset].config
+    flags = dict(re.findall(r"--([\w.-]+) (\S+)", describe_long_steps(config)))
+    small = int(flags["batch.source-tokens"])
+    assert int(flags["batch.target-tokens"]) == small
+    assert steps_take_long(config, CPU)
+    assert not steps_take_long(
+        replace(config, batch=replace(config.batch, source_tokens=small, target_tokens=small)), CPU
+    )
+    assert 512 <= small <= 8192
+    assert config.batch.parts * 64 <= small  # room for usual sentences
+    peak = (config.model.d_model * config.training.warmup_steps) ** -0.5
+    assert peak / 6 < float(flags["training.peak-rate"]) < peak / 1.5

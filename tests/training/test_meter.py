@@ -1,7 +1,9 @@
 """The numbers between two lines of the log: counted by hand, and the same for any number of processes."""
 
+import json
 import math
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from runs import metrics
 
 from transduce.config import BatchConfig, ModelConfig, TrainingConfig
+from transduce.model import saved
 from transduce.model.transformer import Transformer
 from transduce.text.batches import Batches
 from transduce.text.shards import DataSet
@@ -66,11 +70,11 @@ def measure(watching: Meter, clock: Clock, state: State, seconds: float = 2.0) -
     return watching.metrics(state, epoch=1.5, seconds=60.0)
 
 
-def lengths_of(batches: Batches) -> list[list[tuple[int, int]]]:
-    """Return source and target lengths of all pairs, batch by batch, from the batches' own rows."""
+def lengths_of(batches: Batches, epoch: int = 0) -> list[list[tuple[int, int]]]:
+    """Return source and target lengths of an epoch's pairs, batch by batch, from the batches' own rows."""
     assert batches.shares == 1
     found: list[list[tuple[int, int]]] = []
-    for batch in batches:
+    for batch in (batches.batch(epoch, step) for step in range(len(batches.plan(epoch)))):
         sides = [np.diff(offsets)[: batch.sentences] for offsets in (batch.source_offsets, batch.target_offsets)]
         found.append(list(zip(sides[0].tolist(), sides[1].tolist())))
     return found
@@ -91,6 +95,18 @@ def test_tokens_padding_and_work_are_counted_by_hand(data: Path, clock: Clock, s
     assert measure(watch(batches, peak=None), clock, state).peak_share is None
     similar = watch(make_batches(data, similar_lengths=True))
     assert measure(similar, clock, state).padding_saved < shown.padding_saved
+
+
+def test_the_cost_of_a_training_is_the_work_of_all_its_steps(data: Path, whole: Path):
+    """In the log so far, and at its end in the unit of the paper's Table 2."""
+    config = saved.read_config(whole)
+    batches, epochs = Batches(DataSet.open(data), config.batch, seed=config.training.seed), range(2)
+    lengths = [pairs for epoch in epochs for pairs in lengths_of(batches, epoch)][: config.training.steps]
+    steps = [sum(training_work(config.model, s, t, (s * s, t * t, s * t)) for s, t in pairs) for pairs in lengths]
+    shown = [line["flops"] for line in metrics(whole) if line["kind"] == "train"]
+    assert shown == pytest.approx(list(accumulate(steps)), rel=1e-12)
+    trained = json.loads((whole / "summary.json").read_text())["trained"]
+    assert float(trained.split(", ")[-1].removesuffix(" FLOPs")) == pytest.approx(shown[-1], rel=0.05)
 
 
 @pytest.mark.parametrize("world", [2, 3, 8])

@@ -111,6 +111,8 @@ class Parser:
         self, texts: str | list[str] | tuple[str, ...], options: ParseOptions | None = None, **settings: Any
     ) -> Parse | list[Parse]:
         """Parse a sentence, or each of several; settings are those of the search and `ParseOptions`, such as beam=8."""
+        if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+            raise ConfigError(f"texts = {texts!r}, wanted a string or a list of strings")
         if isinstance(texts, str):
             return next(self.stream([texts], options, name=lambda _: "the text", **settings))
         return list(self.stream(texts, options, **settings))
@@ -150,6 +152,8 @@ class Parser:
 
     def split(self, text: str, options: ParseOptions, name: str) -> tuple[str, ...]:
         """Return a text's words, as trees hold them."""
+        if not isinstance(text, str):
+            raise ConfigError(f"{name} = {text!r}, wanted a string")
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -142,6 +142,11 @@ class Translator:
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[np.ndarray]:
         """Return the log-probabilities of given translations' tokens, the end last, by the first model in float32."""
+        for number, pair in enumerate(pairs, 1):
+            if not (isinstance(pair, tuple | list) and [type(text) for text in pair] == [str, str]):
+                raise ConfigError(f"pair {number:,} = {pair!r}, wanted a sentence and its translation")
+            for text in pair:
+                self.check(Request(text), f"pair {number:,}")
         rows = [(self.tokens(source, "source"), self.tokens(target, "target")) for source, target in pairs]
         return score_pairs(self.loaded[0].model, rows)
 

@@ -20,6 +20,7 @@ def average(parser: Parser, argv: list[str]) -> None:
         "--shares",
         metavar="X",
         nargs="+",
+        action="extend",
         type=float,
         help="weight of each model, as in 1 3 (default: all equal)",
     )

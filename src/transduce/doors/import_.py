@@ -20,6 +20,7 @@ def import_(parser: Parser, argv: list[str]) -> None:
         "--vocabularies",
         metavar="FILE",
         nargs="+",
+        action="extend",
         default=[],
         help="vocabularies of source and target, if SOURCE names none",
     )
@@ -27,6 +28,7 @@ def import_(parser: Parser, argv: list[str]) -> None:
         "--pieces",
         metavar="FILE",
         nargs="+",
+        action="extend",
         default=[],
         help="SentencePiece models of source and target, if SOURCE names none",
     )

@@ -15,6 +15,8 @@ from transduce.model.transformer import Transformer
 from transduce.training.checkpoint import Checkpoints
 from transduce.training.warm import ORIGINS, warm_start
 
+SCORES = {"loss": "loss", "bleu": "BLEU", "f1": "F1"}  # of a dev set, and their names
+
 
 def mean_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the models' weights, summed in float64."""
@@ -42,12 +44,15 @@ def choose_checkpoints(run: Path, *, last: int | None = None, best: int | None =
     checkpoints = Checkpoints(run)
     found = checkpoints.best(wanted, by) if best else checkpoints.regular()[-wanted:]
     if not found:
-        what = "no checkpoint with a dev score" if best else "no checkpoints"
-        raise DataError(f"{run}: has {what}; name a run made by transduce train")
+        measured = [name for name in SCORES if best and checkpoints.best(1, name)]
+        remedy = f"choose --by {' or '.join(measured)}" if measured else "name a run made by transduce train"
+        what = f"no checkpoint with a dev {SCORES[by]}" if best else "no checkpoints"
+        raise DataError(f"{run}: has {what}; {remedy}")
     if len(found) < wanted and (best or last):
+        flag, setting = ("--best", "keep-best") if best else ("--last", "average-checkpoints")
         raise DataError(
-            f"{run}: has only {len(found)} such checkpoints, not {wanted}; a run keeps the last "
-            "training.average_checkpoints and the best training.keep_best"
+            f"{run}: has only {len(found)} such checkpoints, not {wanted}; give {flag} {len(found)}, or train with "
+            f"--training.{setting} {wanted} and checkpoints more often (--training.checkpoint-steps)"
         )
     return found
 

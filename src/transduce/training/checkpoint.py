@@ -42,6 +42,7 @@ class State:
     step: int = 0
     position: Position = START
     tokens: int = 0
+    flops: float = 0.0  # as `training_work` counts them, up to the last line of the log
     seconds: float = 0.0
     skipped: int = 0
     best: float | None = None

@@ -84,8 +84,9 @@ class _Axes:
         return TOP + (self.height - TOP - BOTTOM) * (1 - min(2.0, max(-1.0, share)))
 
     def holds(self, value: float) -> bool:
-        """Return whether a value lies within the chart."""
-        return self.ticks[0] <= value <= self.ticks[-1]
+        """Return whether a value lies within the chart; sacreBLEU's best score is a hair above 100."""
+        hair = 1e-9 * (self.ticks[-1] - self.ticks[0])
+        return self.ticks[0] - hair <= value <= self.ticks[-1] + hair
 
 
 def write_curve(
@@ -107,8 +108,20 @@ def write_curve(
             unit="nats",
             perplexity=True,
         ),
-        _chart("BLEU", f"Greedy translations of the dev set. {signatures}", _dev_lines(dev, "bleu", 1), last_step),
-        _chart("F1", "Labelled brackets of greedy parses of the dev set.", _dev_lines(dev, "f1", 1), last_step),
+        _chart(
+            "BLEU",
+            f"Greedy translations of the dev set. {signatures}",
+            _dev_lines(dev, "bleu", 1),
+            last_step,
+            most=100,
+        ),
+        _chart(
+            "F1",
+            "Labelled brackets of greedy parses of the dev set.",
+            _dev_lines(dev, "f1", 1),
+            last_step,
+            most=100,
+        ),
         _chart("Learning rate", "", [_train_line(train, "rate")], last_step, from_zero=True),
         _chart(
             "Tokens per second",
@@ -187,15 +200,17 @@ def _chart(
     height: int = LOW,
     clip: float = 100,
     from_zero: bool = False,
+    most: float = math.inf,
     unit: str = "",
     perplexity: bool = False,
 ) -> str:
-    """Return a figure of lines over the steps, or an empty string if they have no points."""
+    """Return a figure of lines over the steps, or an empty string if they have no points; no value exceeds `most`."""
     lines = [line for line in lines if line.values.size]
     if not lines:
         return ""
     low, high = _limits(lines, clip)
-    axes = _Axes(last_step, _ticks(0 if from_zero else low, high, most=height // 32), height)
+    ticks = _ticks(0 if from_zero else low, high, most=height // 32)
+    axes = _Axes(last_step, [tick for tick in ticks if tick <= most], height)
     bottom, right = height - BOTTOM, WIDTH - RIGHT
     parts = [f'<text x="{LEFT - 8}" y="{TOP - 14}" text-anchor="end">{unit}</text>'] if unit else []
     for tick in axes.ticks:

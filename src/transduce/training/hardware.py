@@ -1,5 +1,6 @@
 """How training uses its device: its precision, whether steps are captured, how much of the peak rate is used."""
 
+import math
 import re
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from transduce.config import Config, ModelConfig, TrainingConfig
 from transduce.model.device import has_bf16, has_kernels
 from transduce.training.distributed import Processes
+from transduce.training.schedule import learning_rate
 
 SMALLEST_BF16 = 256  # d_model from which a CPU with bf16 trains faster in it (docs/log.md)
 MOST_ON_CPU = 5e11  # parameters times tokens of a step; 7e11 took 49 s on one core in bf16
@@ -47,6 +49,21 @@ def steps_take_long(config: Config, device: torch.device) -> bool:
     """Return whether the device is a CPU and a step is too much work to wait for."""
     tokens = config.batch.source_tokens + config.batch.target_tokens
     return device.type == "cpu" and config.model.parameters() * tokens > MOST_ON_CPU
+
+
+def describe_long_steps(config: Config) -> str:
+    """Return a note with batches small enough for a CPU and a learning rate to go with them.
+
+    As usual with Adam, the rate falls with the square root of the batch.
+    """
+    training = config.training
+    tokens = 1 << max(0, int(math.log2(MOST_ON_CPU / config.model.parameters() / 2)))
+    peak = learning_rate(training.warmup_steps, training, config.model.d_model)
+    rate = peak * min(1.0, tokens / config.batch.source_tokens) ** 0.5
+    return (
+        f"a step on so many tokens is slow on a CPU; try --batch.source-tokens {tokens} --batch.target-tokens "
+        f"{tokens} --training.peak-rate {rate:.1g}"
+    )
 
 
 def captures(config: TrainingConfig, model: ModelConfig, processes: Processes) -> bool:

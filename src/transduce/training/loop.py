@@ -231,6 +231,7 @@ def log(run: Run) -> None:
     if bad and run.config.training.not_finite == "stop":
         raise TransduceError(_describe_bad(run, bad[0]))
     state.skipped += len(bad)
+    state.flops += run.meter.work
     state.seconds = run.earlier + time.monotonic() - run.begin
     metrics = run.meter.metrics(state, run.find_epoch(), state.seconds)
     if bad:

@@ -85,4 +85,5 @@ class Meter:
             padding_saved=max(0.0, 1 - self.tokens / self.padded) if self.padded else 0.0,
             seconds=seconds,
             skipped=state.skipped,
+            flops=state.flops,
         )

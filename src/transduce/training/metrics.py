@@ -46,6 +46,8 @@ class TrainMetrics:
     """Training time since the run began, over all restarts."""
     skipped: int = 0
     """Updates skipped so far because they were not finite."""
+    flops: float = 0.0
+    """Floating-point operations of the matrix products since the run's beginning: the training cost of Table 2."""
 
     @property
     def perplexity(self) -> float:

@@ -28,7 +28,7 @@ from transduce.training.checkpoint import Checkpoints, State, rank_score, restor
 from transduce.training.curve import write_curve
 from transduce.training.distributed import Processes, join_processes
 from transduce.training.events import EventFile
-from transduce.training.hardware import captures, peak_rate, steps_take_long, uses_bf16
+from transduce.training.hardware import captures, describe_long_steps, peak_rate, steps_take_long, uses_bf16
 from transduce.training.live import Live, format_count, show_training
 from transduce.training.loop import Run, score, train, validate
 from transduce.training.loss import Objective
@@ -248,10 +248,7 @@ def _set_up(
                 file=sys.stderr,
             )
             if steps_take_long(config, processes.device):
-                notes.append(
-                    "a step on so many tokens is slow on a CPU; try --batch.source-tokens 4096 "
-                    "--batch.target-tokens 4096, with half the learning rate"
-                )
+                notes.append(describe_long_steps(config))
             until = None if request.seconds is None else state.seconds + request.seconds
             others = {"epochs": training.epochs, "tokens": training.tokens}
             live = stack.enter_context(show_training(training.steps, state.step, until, **others))
@@ -300,7 +297,10 @@ def _finish(run: Run, reason: str) -> Outcome:
         return Outcome(reason, [])
     summary = [
         ("ended", f"{reason} at step {state.step:,}"),
-        ("trained", f"{format_count(state.tokens)} tokens in {format_seconds(state.seconds)}"),
+        (
+            "trained",
+            f"{format_count(state.tokens)} tokens in {format_seconds(state.seconds)}, {_power(state.flops)} FLOPs",
+        ),
     ]
     try:
         if reason.startswith("signal "):
@@ -317,6 +317,11 @@ def _finish(run: Run, reason: str) -> Outcome:
         ) from error
     summary.append(("curve", str(out / CURVE)))
     return Outcome(reason, summary)
+
+
+def _power(number: float) -> str:
+    """Format a large number as in the paper's Table 2: 3.3e18."""
+    return f"{number:.1e}".replace("e+", "e")
 
 
 def _choose_model(run: Run) -> list[tuple[str, str]]:
