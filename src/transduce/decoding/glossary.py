@@ -13,7 +13,7 @@ from unicodedata import category, normalize
 
 from transduce.errors import ConfigError, DataError
 from transduce.text.packed import open_bytes
-from transduce.text.words import is_one_word, is_unspaced
+from transduce.text.words import all_marks, is_of_word, is_one_word, is_unspaced
 
 BETWEEN = "|"  # between translations of which any will do
 KEY = 4  # characters by which terms are looked up
@@ -121,15 +121,17 @@ def _pattern(phrase: str) -> tuple[re.Pattern[str], bool]:
     own = bare(phrase) if long else phrase
     first, last = own[0], own[-1]
     either = f"[{first.lower()}{first.upper()}]" if first.isalpha() else re.escape(first)
-    apart = r"(?<!\w)" if first.isalnum() and not is_unspaced(first) else ""
+    within = rf"[\w{all_marks()}]"
+    apart = rf"(?<!{within})" if is_of_word(first) and not is_unspaced(first) else ""
     if _may_rise(own):
         begin = either if long else apart + either
     elif first.isupper() and long:
-        begin = rf"(?:{apart}{first}|(?<=\w){either})"
+        begin = rf"(?:{apart}{first}|(?<={within}){either})"
     else:  # names like iPhone are said as they are
         begin = apart + re.escape(first)
-    end = r"\w*" if long else r"(?!\w)"
-    end = "" if not last.isalnum() or is_unspaced(last) else end if last.isalpha() else r"(?!\w)"
+    is_number = last.isalnum() and not last.isalpha()
+    end = rf"{within}*" if long and not is_number else rf"(?!{within})"
+    end = end if is_of_word(last) and not is_unspaced(last) else ""
     return re.compile(begin + r"\s+".join(map(re.escape, own[1:].split(" "))) + end), long
 
 
@@ -142,7 +144,7 @@ def _bare(letter: str) -> str:
 
 def say(phrase: str, *, begins: bool) -> str:
     """A translation as it is said, at the beginning of a sentence with a capital; but for names like iPhone."""
-    return phrase[:1].upper() + phrase[1:] if begins and _may_rise(phrase) else phrase
+    return phrase[:1].title() + phrase[1:] if begins and _may_rise(phrase) else phrase
 
 
 def _may_rise(phrase: str) -> bool:

@@ -11,6 +11,7 @@ from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.seeing.attention import look
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
+from transduce.text.words import is_one_word
 
 LOOKED_AT = 256  # next subwords, of which those are taken that begin a word
 
@@ -46,7 +47,4 @@ def find_branches(translator: Translator, request: Request, config: SearchConfig
 
 def _begins_word(prefix: str, piece: str) -> bool:
     """Whether a subword leaves the prefix's last word as it is; it does where words have no spaces between them."""
-    if not prefix or piece.startswith(SPACE) or not piece[:1].isalnum():
-        return True
-    last = prefix[-1]
-    return not last.isalnum() or not (last.isascii() or last.lower() != last.upper())
+    return piece.startswith(SPACE) or not is_one_word(prefix, piece)
