@@ -82,7 +82,7 @@ def test_alternatives_are_different_texts(translator: Translator, monkeypatch: p
     said = [whole, split, target.encode("nine"), target.encode("euros")]
     asked: list[int] = []
 
-    def find(engine: Any, tasks: list[Any], config: SearchConfig, pieces: Any):
+    def find(engine: Any, tasks: list[Any], config: SearchConfig, pieces: Any, records: Any):
         asked.append(config.n_best)
         for number in range(len(tasks)):
             yield (

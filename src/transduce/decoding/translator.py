@@ -262,7 +262,8 @@ class Translator:
         broken = [number for number, some in enumerate(found) if any(map(self._is_broken, some))]
         for number in broken:
             tasks[number] = replace(tasks[number], spelled=frozenset(self._normal(texts[number])))
-        run(broken, lambda found, wanted: None)
+        if broken:
+            run(broken, lambda found, wanted: None)
         return tasks, found
 
     def _is_broken(self, hypothesis: Hypothesis) -> bool:
