@@ -49,9 +49,11 @@ class Translator:
     glossary: Glossary
     unsaid: int
     """how many sentences do not say all terms, of those that were translated"""
+    empty: int
+    """how many of them have no translation"""
 
     def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None):
-        self.loaded, self.engine, self.unsaid = list(loaded), engine, 0
+        self.loaded, self.engine, self.unsaid, self.empty = list(loaded), engine, 0, 0
         first = self.loaded[0]
         self.search, self.subwords = first.config.search, first.subwords
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
@@ -173,6 +175,7 @@ class Translator:
                 numbers[-1].append((tasks[key], given))
         found, unsaid = self._search(texts, wanted, config, done)
         self.unsaid += sum(map(bool, unsaid))
+        self.empty += sum(not len(best.tokens) for best, *_ in found)
         alternatives = self._describe(texts, wanted, found, options)
         return [
             join(
