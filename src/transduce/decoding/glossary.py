@@ -12,7 +12,7 @@ from typing import NamedTuple
 from unicodedata import category, normalize
 
 from transduce.errors import ConfigError, DataError
-from transduce.text.packed import open_bytes
+from transduce.text.packed import find_converter, open_bytes
 from transduce.text.words import all_marks, is_of_word, is_one_word, is_unspaced
 
 BETWEEN = "|"  # between translations of which any will do
@@ -171,13 +171,13 @@ def read_glossary(path: Path) -> dict[str, Term]:
     with closing(raw), closing(stream):
         content = stream.read().removeprefix(BOM_UTF8)
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        raise DataError(f"{path}: is UTF-16; save it as UTF-8, or convert it with: iconv -f UTF-16 -t UTF-8")
+        raise DataError(f"{path}: is UTF-16; save it as UTF-8, or convert it with: {find_converter(content)}")
     terms: dict[str, Term] = {}
     for number, row in enumerate(re.split(b"\r\n|\n|\r", content), 1):
         try:
             line = row.decode()
         except UnicodeDecodeError:
-            raise DataError(f"{path}:{number}: not UTF-8; convert the text with: iconv -f LATIN1 -t UTF-8") from None
+            raise DataError(f"{path}:{number}: not UTF-8; convert the text with: {find_converter(row)}") from None
         if not line.strip() or line.startswith("# "):
             continue
         term, *others = (_unquote(field.strip()) for field in line.split("\t"))
