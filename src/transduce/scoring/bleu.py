@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 DEFAULT_TOKENIZER = "13a"
 # As sacreBLEU chooses where it knows the language.
 TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+# Scripts without spaces, of which 13a would make a word of each sentence, and what sacreBLEU has itself for them.
+BUILT_IN = {"zh": "zh", **dict.fromkeys(("ja", "th", "lo", "km", "my", "bo"), "char")}
 PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 
@@ -40,6 +42,11 @@ def corpus_bleu(
     metric = make_bleu(tokenize, lowercase=lowercase)
     score = metric.corpus_score(list(translations), [list(some) for some in references]).score
     return Bleu(score, str(metric.get_signature()))
+
+
+def find_built_in(language: str) -> str:
+    """The tokenizer for a language that needs nothing but sacreBLEU, so that it is the same on every machine."""
+    return BUILT_IN.get(language.replace("_", "-").partition("-")[0].lower(), DEFAULT_TOKENIZER)
 
 
 def make_bleu(tokenize: str, *, lowercase: bool, effective_order: bool = False) -> "BLEU":
