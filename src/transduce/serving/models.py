@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 from transduce.errors import TransduceError
 from transduce.serving.desk import Desk
-from transduce.text.detect import CLEARLY, FEWEST_WORDS, NAMES, SAME, SCRIPTS, detect, drop_region, name_language
+from transduce.text.detect import CLEARLY, FEWEST_WORDS, KNOWN, NAMES, SAME, detect, drop_region, name_language
 
 AUTO = "auto"
 SHARPNESS = 3  # the power of a share that a confidence goes by, so that clear texts have 90 % and more
 # From these confidences on a text is in no language read here: of all others together, and of the likeliest of them.
 NONE_HERE, LIKELIEST = 0.9, 0.4
 SURE = 2  # so much likelier than any other must the language wanted be for a text to be left as it is
-
-KNOWN = {language for languages in SCRIPTS.values() for language in languages.split()}
 
 
 class NotServedError(TransduceError):
