@@ -87,6 +87,9 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
     [
         (["prepair"], "unknown verb prepair; did you mean prepare?"),
         (["xyzzy"], "unknown verb xyzzy; see transduce --help"),
+        (["generate"], "unknown verb generate; did you mean translate?"),  # as fairseq calls it
+        (["presets", "base", "--max_update", "9"], "unknown flag --max-update; did you mean --training.steps?"),
+        (["presets", "base", "--lr", "1"], "unknown flag --lr; did you mean --training.peak-rate?"),
         (["--hlep"], "unknown flag --hlep; did you mean --help?"),
         (["presets", "base", "--model.layrs", "3"], "unknown flag --model.layrs; did you mean --model.layers?"),
         (["presets", "base", "--model.layrs=3"], "unknown flag --model.layrs; did you mean --model.layers?"),
@@ -128,6 +131,13 @@ def test_wrong_settings_are_all_named_and_exit_with_1(capsys: pytest.CaptureFixt
 def test_a_mistake_shows_no_traceback():
     finished = run("presets", "base", "--config", "/nowhere/mine.toml")
     assert (finished.returncode, finished.stderr) == (1, "error: /nowhere/mine.toml: no such file\n")
+
+
+def test_what_the_system_refuses_is_named(tmp_path: Path):
+    file = tmp_path / "taken"
+    file.touch()
+    finished = run("translate", "en-de", "--input", str(Path(__file__)), "--out", str(file / "out"))
+    assert (finished.returncode, finished.stderr) == (1, f"error: {file}: File exists\n")
 
 
 def test_presets_are_listed_as_aligned_text(capsys: pytest.CaptureFixture[str]):

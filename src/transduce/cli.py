@@ -130,12 +130,19 @@ def main(argv: list[str] | None = None) -> int:
         if _reader_has_gone(error):  # as with `| head`. Python flushes stdout once more at exit: let that go nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
-        for line in str(error).splitlines():
+        for line in _describe(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         if isinstance(error, GpuError):  # torch would try to free its memory there, and be aborted
             sys.stderr.flush()
             os._exit(error.exit_code)
         return error.exit_code if isinstance(error, TransduceError) else 1
+
+
+def _describe(error: Exception) -> str:
+    """Say what went wrong; for an error of the system name the file and the reason, without the number."""
+    if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _keeps_encoding(stream: io.TextIOWrapper) -> bool:

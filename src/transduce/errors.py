@@ -38,7 +38,57 @@ class UsageError(TransduceError):
     exit_code = 2
 
 
+# What verbs and flags are called in fairseq, OpenNMT-py, JoeyNMT, Marian and Hugging Face, whose names are like others.
+_ELSEWHERE = {
+    "accum-count": "accumulate",
+    "arch": "preset",
+    "batch-size": "source-tokens",
+    "beam-size": "beam",
+    "bleu": "score",
+    "clip-norm": "clip",
+    "convert": "export",
+    "encoder-embed-dim": "d-model",
+    "encoder-ffn-embed-dim": "d-ff",
+    "eval": "score",
+    "evaluate": "score",
+    "finetune": "train",
+    "finetune-from-model": "from",
+    "fp16": "precision",
+    "generate": "translate",
+    "hidden-size": "d-model",
+    "interactive": "translate",
+    "learning-rate": "peak-rate",
+    "length-penalty": "alpha",
+    "lenpen": "alpha",
+    "lr": "peak-rate",
+    "max-grad-norm": "clip",
+    "max-update": "steps",
+    "model-dir": "out",
+    "num-beams": "beam",
+    "optim": "optimiser",
+    "predict": "translate",
+    "preprocess": "prepare",
+    "restore-file": "resume",
+    "sacrebleu": "score",
+    "save-checkpoint-steps": "checkpoint-steps",
+    "save-dir": "out",
+    "save-interval-updates": "checkpoint-steps",
+    "save-model": "out",
+    "src": "input",
+    "train-from": "from",
+    "train-steps": "steps",
+    "transformer-ff": "d-ff",
+    "tune": "train",
+    "update-freq": "accumulate",
+    "valid-steps": "checkpoint-steps",
+    "word-vec-size": "d-model",
+}
+
+
 def suggest(wrong: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return `; did you mean …?` with the nearest known name, or nothing when none is near."""
-    near = get_close_matches(wrong, list(known), n=1, cutoff=cutoff)
+    """Return `; did you mean …?` with the name known here for what others call so, or the nearest; or nothing."""
+    known = list(known)
+    own = _ELSEWHERE.get(wrong.lstrip("-").replace("_", "-"))
+    near = [name for name in known if own and name.lstrip("-").rpartition(".")[2].replace("_", "-") == own]
+    near = near or get_close_matches(wrong, known, n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""

@@ -126,6 +126,9 @@ def test_terms_are_found_as_by_trying_all(terms: list[str], text: str):
         ("C++", "in C++11 und C+", ["C++"]),
         ("合同", "新合同书", ["合同"]),
         ("été", "Été, étés", ["Été"]),
+        ("सन", "देसन में सन, सना और सन", ["सन", "सन"]),  # vowels are marks, and parts of words
+        ("दे", "देना दे", ["दे"]),
+        ("पुस्तक", "पुस्तकें", ["पुस्तकें"]),
     ],
 )
 def test_where_a_text_says_a_term(term: str, text: str, said: list[str]):
@@ -146,7 +149,13 @@ def test_places_are_counted_once():
 
 @pytest.mark.parametrize(
     ("phrase", "begins", "said"),
-    [("der Rat", True, "Der Rat"), ("der Rat", False, "der Rat"), ("iPhone", True, "iPhone"), ("Rat", True, "Rat")],
+    [
+        ("der Rat", True, "Der Rat"),
+        ("der Rat", False, "der Rat"),
+        ("iPhone", True, "iPhone"),
+        ("Rat", True, "Rat"),
+        ("სახლი", True, "სახლი"),
+    ],
 )
 def test_how_a_term_is_written(phrase: str, begins: bool, said: str):
     assert say(phrase, begins=begins) == said

@@ -293,6 +293,21 @@ def test_a_run_and_its_model_are_the_same(tiny: Path, tmp_path: Path, source: Pa
     assert out[:2] == out[2:]
 
 
+def test_sentences_without_a_translation_are_counted(tmp_path: Path, source: Path, capfd: pytest.CaptureFixture[str]):
+    model = save_tiny(tmp_path / "silent", seed=2)
+    said = capfd.readouterr
+    source.write_text("twenty-three euros\n\n...\ntwo euros and nine cents\n")
+    assert run_job(model, source=source) == 0
+    out, err = said()
+    many = sum(not line for line in out.splitlines()) - 1
+    assert many
+    assert (
+        f"note: the model says nothing to {'a sentence' if many == 1 else f'{many} sentences'}; --min-tokens 1" in err
+    )
+    assert run_job(model, "--min-tokens", "1", source=source) == 0
+    assert said().err == ""
+
+
 def test_what_is_written_is_said_on_standard_error(
     tiny: Path, tmp_path: Path, source: Path, capfd: pytest.CaptureFixture[str]
 ):

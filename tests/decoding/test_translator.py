@@ -83,8 +83,8 @@ def test_alternatives_are_different_texts(translator: Translator, monkeypatch: p
     asked: list[int] = []
 
     def find(engine: Any, tasks: list[Any], config: SearchConfig, pieces: Any, records: Any):
+        asked.append(config.n_best)
         for number in range(len(tasks)):
-            asked.append(config.n_best)
             yield (
                 number,
                 [

@@ -57,6 +57,7 @@ def test_a_word_counts_as_found_if_any_of_several_has_it():
 def test_words_are_words():
     assert words_of("z.B. Kilo-Meter, it's 5 %") == ["z", ".", "B", ".", "Kilo-Meter", ",", "it's", "5", "%"]
     assert words_of("我们 go ไป") == ["我", "们", "go", "ไ", "ป"]
+    assert words_of("हिन्दी में, שָׁלוֹם.") == ["हिन्दी", "में", ",", "שָׁלוֹם", "."]
     assert show(compare_words("我们去", "我们来")) == "我们[去]"
 
 

@@ -393,6 +393,7 @@ def test_quoted_tsv_is_read_as_spreadsheets_write_it(tmp_path: Path):
             (4, "its double quotes cannot be read"),
             (5, "its double quotes cannot be read"),
         ]
+        assert "line breaks within fields" in problems[0].what
 
 
 @settings(deadline=None)  # files take the time they take

@@ -53,6 +53,14 @@ def test_another_language_than_those_served_is_known_as_such():
 def test_another_language_than_the_one_expected_is_told_where_it_is_clear(language: str):
     assert find_other(ARTICLES["en"], language) == (None if language == "en" else "en")
     assert find_other("Guten Morgen!", "en") is None  # too short to tell
+    assert find_other(ARTICLES["en"], "nn-NO") == "en"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"), [("मी उद्या सकाळी घरी जाणार आहे", "mr"), ("Утре ќе одам кај баба ми дома", "mk")]
+)
+def test_nothing_is_told_from_a_language_that_is_not_known(text: str, language: str):
+    assert find_other(text, language) is None
 
 
 def test_the_lists_belong_together():

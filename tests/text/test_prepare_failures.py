@@ -86,7 +86,8 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
         lambda d, f: (d / "train.de").write_bytes(b"gut\n" * 599 + b"sch\xf6n\n"),
         [
             "{d}/train.de:600: not UTF-8 (byte 0xF6 at position 4)",
-            "convert the file (iconv -f LATIN1 -t UTF-8), or drop such pairs with --clean.utf8 drop",
+            "if the whole file is in another encoding, convert it with: iconv -f LATIN1 -t UTF-8 (LATIN1 is for",
+            "if only some lines are, fix them, or drop such pairs with --clean.utf8 drop",
         ],
     ),
     "many lines that are not UTF-8": (
@@ -127,6 +128,16 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
             f.update({"--clean.ratio": ["1.5"]}),
         ),
         ["no training pair is left after cleaning (dropped: ratio 2); see --help for --clean.…"],
+    ),
+    "too few for their subwords, for most were dropped": (
+        lambda d, f: (
+            aligned(d, "train", [*TRAIN[:30], *[("17", "17")] * 50]),
+            f.update({"--subwords": ["9000"]}),
+        ),
+        [
+            "subwords.size = 9000 is more than this corpus can give; use --subwords",
+            "left after cleaning (dropped: letters 50",
+        ],
     ),
     "nothing left because of its subwords": (
         lambda d, f: f.update({"--clean.tokens": ["1"]}),

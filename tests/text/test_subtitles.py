@@ -207,8 +207,13 @@ def test_letters_of_subrip_are_not_escaped():
         # Where no sentence has a mark, only a small letter shows that it goes on.
         (["I know him", "He is here", "and there"], ["I know him", "He is here and there"]),
         (["两欧元", "九欧元"], ["两欧元", "九欧元"]),
+        # Georgian has no capitals; other scripts have marks of their own.
+        (["ის წავიდა.", "მე აქ ვარ", "ახლა."], ["ის წავიდა.", "მე აქ ვარ ახლა."]),
+        (["ში", "და"], ["ში", "და"]),
+        (["وہ گیا۔", "میں یہاں", "ہوں۔"], ["وہ گیا۔", "میں یہاں ہوں۔"]),
+        (["ሰላም።", "እኔ እዚህ", "ነኝ።"], ["ሰላም።", "እኔ እዚህ ነኝ።"]),
     ],
-    ids=range(26),
+    ids=range(30),
 )
 def test_a_sentence_is_a_text(cues: list[str], expected: list[str]):
     assert texts(*cues) == expected
@@ -245,6 +250,8 @@ def test_cuts_follow_links():
     # Without links, or where these tell nothing, it is the share of characters, and punctuation near it.
     assert cut(parts, "aa bb cc dd ee ff", None) == ["aa bb cc", "dd ee ff"]
     assert cut(parts, "aa bb, cc dd ee ff", []) == ["aa bb,", "cc dd ee ff"]
+    # Words of Hindi may end in vowels that are marks, which are no punctuation.
+    assert cut(parts, "लाला बाबा, काका दादा नाना मामा", []) == ["लाला बाबा,", "काका दादा नाना मामा"]
 
 
 @given(
@@ -294,6 +301,9 @@ def test_lines_are_of_one_length():
     assert read(
         translate(make("one two three\nfour five six"), lambda text: ("one two three, four five sixes", None))
     ) == ["one two three,\nfour five sixes"]
+    # Marks above and below letters take no room.
+    line = "מֶלֶךְ " * 11 + "גָּדוֹל"
+    assert read(translate(make("a b."), lambda text: (line, None)))[0].count("\n") == 1
     # A file that has longer lines may go on having them.
     wide = "a" * WIDTH + " and two"
     assert read(translate(make(wide, "Two nine."), grow))[0].count("\n") == 2

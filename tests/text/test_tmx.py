@@ -86,6 +86,12 @@ def test_a_language_is_found_with_its_region(tmp_path: Path, tag: str):
         assert read(tmp_path, text, languages) == [(3, "yes", "ja")]
 
 
+def test_a_language_is_found_by_the_code_that_it_once_had(tmp_path: Path):
+    text = memory(unit(en="yes", iw_IL="כן"), unit(en="no", he="לא"))
+    for languages in (None, ("en", "he"), ("en", "iw")):
+        assert read(tmp_path, text, languages) == [(3, "yes", "כן"), (4, "no", "לא")]
+
+
 def test_old_files_name_languages_without_a_namespace(tmp_path: Path):
     text = memory('<tu><tuv lang="EN"><seg>yes</seg></tuv><tuv lang="DE"><seg>ja</seg></tuv></tu>')
     assert read(tmp_path, text, ("en", "de")) == [(3, "yes", "ja")]

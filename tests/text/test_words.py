@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.text.words import in_capitals, is_one_word, split_words
+from transduce.text.words import find_width, in_capitals, is_one_word, is_small, split_words
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,14 @@ def test_what_is_all_in_capitals(text: str, capitals: bool):
 )
 def test_where_a_word_goes_on(before: str, behind: str, one: bool):
     assert is_one_word(before, behind) == one
+
+
+def test_which_letters_are_small():
+    assert all(map(is_small, "aßéжոꭰ"))
+    assert not any(map(is_small, "AÉЖ1א中हაᲐ"))  # Georgian letters have capitals, but not for one word among small ones
+
+
+def test_how_wide_a_text_is():
+    assert find_width("naïve 中") == find_width("nai\u0308ve 中") == 7
+    assert find_width("שָׁלוֹם") == 4
+    assert find_width("हिन्दी") == 5

@@ -141,6 +141,11 @@ def test_losses_do_not_depend_on_how_much_memory_there_is(
         assert (found.loss, found.plain) == losses(expected)
 
 
+def replace_config(held: DataSet, **changes: Any) -> DataSet:
+    """The same data set, prepared with other settings."""
+    return DataSet(held.folder, held.manifest | {"config": held.manifest["config"] | changes})
+
+
 def test_bleu_is_sacrebleus_of_greedy_translations(model: Transformer, held: DataSet, config: Config):
     model.eval()
     subwords = held.subwords["target"]
@@ -152,6 +157,12 @@ def test_bleu_is_sacrebleus_of_greedy_translations(model: Transformer, held: Dat
     found = score(model, held, config)
     assert found.bleu == expected
     assert found.signature == str(metric.get_signature())
+    # Where words have no spaces between them, 13a would count sentences.
+    for languages, tokenize in ((["en", "zh-TW"], "zh"), (["en", "th"], "char"), (["zh", "en"], "13a")):
+        told = replace_config(held, languages=languages)
+        expected_so = sacrebleu.BLEU(tokenize=tokenize).corpus_score(translations, [references]).score
+        assert score(model, told, config).bleu == expected_so
+        assert f"tok:{tokenize}|" in (score(model, told, config).signature or "")
     few = score(model, held, replace(config, training=replace(config.training, bleu_sentences=5)))
     spread = held.dev.spread(5)
     some = [[texts[pair] for pair in spread] for texts in (translations, references)]

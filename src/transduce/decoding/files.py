@@ -27,7 +27,7 @@ from transduce.disk import hold, move, sync_file, sync_folder, write_json
 from transduce.errors import DataError, TransduceError, suggest
 from transduce.progress import Task, show_progress
 from transduce.strict import literal
-from transduce.text.packed import COMPRESSED, open_bytes, write_packed
+from transduce.text.packed import COMPRESSED, find_converter, open_bytes, write_packed
 
 READ_AHEAD = 1 << 22  # characters that may wait to be translated
 FIRST_TEXTS = 64  # lines in the first window; later ones have as many as all before them
@@ -69,10 +69,10 @@ class Lines:
             try:
                 yield line.removesuffix(b"\n").decode("utf-8")
             except UnicodeDecodeError as error:
-                utf16 = self.number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff"))
+                converter = find_converter(line if self.number == 1 else b"")
                 raise DataError(
                     f"{self.name}:{self.number}: not UTF-8 (byte 0x{line[error.start]:02X} at position "
-                    f"{error.start + 1}); convert the text with: iconv -f {'UTF-16' if utf16 else 'LATIN1'} -t UTF-8"
+                    f"{error.start + 1}); convert the text with: {converter}"
                 ) from error
 
     def name_line(self, before: int, place: int) -> str:

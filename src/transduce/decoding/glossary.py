@@ -12,8 +12,8 @@ from typing import NamedTuple
 from unicodedata import category, normalize
 
 from transduce.errors import ConfigError, DataError
-from transduce.text.packed import open_bytes
-from transduce.text.words import is_one_word, is_unspaced
+from transduce.text.packed import find_converter, open_bytes
+from transduce.text.words import all_marks, is_of_word, is_one_word, is_unspaced
 
 BETWEEN = "|"  # separates translations, any of which will do
 KEY = 4  # first characters, by which terms are looked up
@@ -121,15 +121,17 @@ def _pattern(phrase: str) -> tuple[re.Pattern[str], bool]:
     own = bare(phrase) if long else phrase
     first, last = own[0], own[-1]
     either = f"[{first.lower()}{first.upper()}]" if first.isalpha() else re.escape(first)
-    apart = r"(?<!\w)" if first.isalnum() and not is_unspaced(first) else ""
+    within = rf"[\w{all_marks()}]"
+    apart = rf"(?<!{within})" if is_of_word(first) and not is_unspaced(first) else ""
     if _may_rise(own):
         begin = either if long else apart + either
     elif first.isupper() and long:
-        begin = rf"(?:{apart}{first}|(?<=\w){either})"
+        begin = rf"(?:{apart}{first}|(?<={within}){either})"
     else:  # names like iPhone keep their spelling
         begin = apart + re.escape(first)
-    end = r"\w*" if long else r"(?!\w)"
-    end = "" if not last.isalnum() or is_unspaced(last) else end if last.isalpha() else r"(?!\w)"
+    is_number = last.isalnum() and not last.isalpha()
+    end = rf"{within}*" if long and not is_number else rf"(?!{within})"
+    end = end if is_of_word(last) and not is_unspaced(last) else ""
     return re.compile(begin + r"\s+".join(map(re.escape, own[1:].split(" "))) + end), long
 
 
@@ -142,7 +144,7 @@ def _bare(letter: str) -> str:
 
 def say(phrase: str, *, begins: bool) -> str:
     """Return a translation as it is output: with a capital where a sentence begins, except for names like iPhone."""
-    return phrase[:1].upper() + phrase[1:] if begins and _may_rise(phrase) else phrase
+    return phrase[:1].title() + phrase[1:] if begins and _may_rise(phrase) else phrase
 
 
 def _may_rise(phrase: str) -> bool:
@@ -169,13 +171,13 @@ def read_glossary(path: Path) -> dict[str, Term]:
     with closing(raw), closing(stream):
         content = stream.read().removeprefix(BOM_UTF8)
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        raise DataError(f"{path}: is UTF-16; save it as UTF-8, or convert it with: iconv -f UTF-16 -t UTF-8")
+        raise DataError(f"{path}: is UTF-16; save it as UTF-8, or convert it with: {find_converter(content)}")
     terms: dict[str, Term] = {}
     for number, row in enumerate(re.split(b"\r\n|\n|\r", content), 1):
         try:
             line = row.decode()
         except UnicodeDecodeError:
-            raise DataError(f"{path}:{number}: not UTF-8; convert the text with: iconv -f LATIN1 -t UTF-8") from None
+            raise DataError(f"{path}:{number}: not UTF-8; convert the text with: {find_converter(row)}") from None
         if not line.strip() or line.startswith("# "):
             continue
         term, *others = (_unquote(field.strip()) for field in line.split("\t"))

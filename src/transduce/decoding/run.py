@@ -84,7 +84,7 @@ def run_job(job: Job) -> None:
                 print(markup.fill(found), flush=True)
             else:
                 print(_answer(translator, text, options, config, common, job), flush=True)
-        _note_terms(translator)
+        _note_lacks(translator)
         return
     if job.out:
         refuse_existing(job.out)
@@ -113,7 +113,7 @@ def run_job(job: Job) -> None:
             if job.out:
                 now = f", {written:,} of them now" if output.done else ""
                 print(f"{job.out}: {output.done + written:,} lines{now}", file=sys.stderr)
-            _note_terms(translator)
+            _note_lacks(translator)
 
 
 def _translate_whole(kind: str, options: Options, config: SearchConfig, common: Request, job: Job) -> None:
@@ -123,14 +123,14 @@ def _translate_whole(kind: str, options: Options, config: SearchConfig, common: 
     _note_language(translator, " ".join(document.texts)[:BEGINNING], job)
     if job.out is None:
         sys.stdout.write(str(document.fill(translate_document(translator, document, options, settings, common))))
-        _note_terms(translator)
+        _note_lacks(translator)
         return
     about = {"document": kind, **_describe(job, translator, options, config, common)}
     with closing(Output(job.out, about)) as output:
         whole = document.fill(translate_document(translator, document, options, settings, common, output))
         output.finish(whole.encode("utf-8") if isinstance(whole, str) else whole)
     print(f"{job.out}: {'translated' if document.texts else 'copied unchanged, as it has no text'}", file=sys.stderr)
-    _note_terms(translator)
+    _note_lacks(translator)
 
 
 def _find(path: Path, job: Job) -> Path:
@@ -151,8 +151,13 @@ def _note_language(translator: Translator, text: str, job: Job) -> None:
         print(f"note: this looks like {found}, but the model translates from {expected}", file=sys.stderr)
 
 
-def _note_terms(translator: Translator) -> None:
-    """Print a note if terms are missing in translations: their words are part of others, or were left out."""
+def _note_lacks(translator: Translator) -> None:
+    """Print a note if translations are empty, or lack terms: their words are part of others, or were left out."""
+    if many := translator.empty:
+        what = "a sentence" if many == 1 else f"{many:,} sentences"
+        print(
+            f"note: the translation of {what} is empty; --min-tokens 1 makes the model say something", file=sys.stderr
+        )
     if many := translator.unsaid:
         what = "a sentence" if many == 1 else f"{many:,} sentences"
         print(

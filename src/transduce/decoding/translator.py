@@ -49,9 +49,11 @@ class Translator:
     glossary: Glossary
     unsaid: int
     """how many of the sentences translated so far lack some of their terms"""
+    empty: int
+    """how many of them have an empty translation"""
 
     def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None):
-        self.loaded, self.engine, self.unsaid = list(loaded), engine, 0
+        self.loaded, self.engine, self.unsaid, self.empty = list(loaded), engine, 0, 0
         first = self.loaded[0]
         self.search, self.subwords = first.config.search, first.subwords
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
@@ -176,6 +178,7 @@ class Translator:
                 numbers[-1].append((tasks[key], given))
         found, unsaid = self._search(texts, wanted, config, done)
         self.unsaid += sum(map(bool, unsaid))
+        self.empty += sum(not len(best.tokens) for best, *_ in found)
         alternatives = self._describe(texts, wanted, found, options)
         return [
             join(
@@ -265,7 +268,8 @@ class Translator:
         broken = [number for number, some in enumerate(found) if any(map(self._is_broken, some))]
         for number in broken:
             tasks[number] = replace(tasks[number], spelled=frozenset(self._normal(texts[number])))
-        run(broken, lambda found, wanted: None)
+        if broken:
+            run(broken, lambda found, wanted: None)
         return tasks, found
 
     def _is_broken(self, hypothesis: Hypothesis) -> bool:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 DEFAULT_TOKENIZER = "13a"
 # What sacreBLEU chooses for these languages.
 TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+# Languages without spaces, whose sentences 13a takes for words, and the tokenizer built into sacreBLEU for each.
+BUILT_IN = {"zh": "zh", **dict.fromkeys(("ja", "th", "lo", "km", "my", "bo"), "char")}
 PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 
@@ -40,6 +42,11 @@ def corpus_bleu(
     metric = make_bleu(tokenize, lowercase=lowercase)
     score = metric.corpus_score(list(translations), [list(some) for some in references]).score
     return Bleu(score, str(metric.get_signature()))
+
+
+def find_built_in(language: str) -> str:
+    """Return the tokenizer for a language that needs nothing but sacreBLEU, so that it is the same on every machine."""
+    return BUILT_IN.get(language.replace("_", "-").partition("-")[0].lower(), DEFAULT_TOKENIZER)
 
 
 def make_bleu(tokenize: str, *, lowercase: bool, effective_order: bool = False) -> "BLEU":

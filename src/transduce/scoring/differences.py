@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
+from transduce.text.words import is_one_word
+
 Kind = Literal["same", "moved", "other"]
 _BEST_FIRST: tuple[Kind, ...] = ("same", "moved", "other")
 
@@ -27,7 +29,18 @@ class Piece:
 
 def words_of(sentence: str) -> list[str]:
     """Return the words and signs of a sentence."""
-    return [token for token in _TOKEN.findall(sentence) if not token.isspace()]
+    return [token for token in _cut(sentence) if not token.isspace()]
+
+
+def _cut(sentence: str) -> list[str]:
+    """Return the words, signs and spaces of a sentence; marks, such as Hindi vowels, stay with their letters."""
+    tokens: list[str] = []
+    for token in _TOKEN.findall(sentence):
+        if tokens and is_one_word(tokens[-1], token):
+            tokens[-1] += token
+        else:
+            tokens.append(token)
+    return tokens
 
 
 def closest(sentence: str, others: Sequence[str]) -> int:
@@ -66,7 +79,7 @@ def _join(sentence: str, kinds: Sequence[Kind]) -> Iterator[Piece]:
     """Join consecutive words of one kind, with the space between them."""
     text, kind, space = "", None, ""
     remaining = iter(kinds)
-    for token in _TOKEN.findall(sentence):
+    for token in _cut(sentence):
         if token.isspace():
             space += token
             continue

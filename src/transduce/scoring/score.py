@@ -13,7 +13,7 @@ from transduce.scoring.perplexity import Measure
 from transduce.scoring.report import write_report
 from transduce.scoring.show import show_scores, to_dict, write_sentences
 from transduce.scoring.significance import compare, confide, resample
-from transduce.scoring.texts import STANDARD_INPUT, find_oddities, read_texts, read_trees, same_file
+from transduce.scoring.texts import STANDARD_INPUT, find_oddities, name_of, read_texts, read_trees, same_file
 from transduce.text.corpus import find_language
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "paper")
@@ -135,6 +135,6 @@ def _left_out(request: ScoreRequest, settings: MetricSettings, metrics: tuple[st
     why = (
         f"Moses does not know the language {settings.language}"
         if settings.language
-        else "give --language de, or another"
+        else f"{name_of(request.references[0])} does not name a language that Moses knows; --language de would"
     )
     return f"the paper's BLEU is left out: {why}"

@@ -11,6 +11,7 @@ from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.seeing.attention import look
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
+from transduce.text.words import is_one_word
 
 LOOKED_AT = 256  # likeliest next subwords, before those that continue a word are dropped
 
@@ -45,8 +46,5 @@ def find_branches(translator: Translator, request: Request, config: SearchConfig
 
 
 def _begins_word(prefix: str, piece: str) -> bool:
-    """Return whether a subword leaves the prefix's last word as it is; after a letter without case, every one does."""
-    if not prefix or piece.startswith(SPACE) or not piece[:1].isalnum():
-        return True
-    last = prefix[-1]
-    return not last.isalnum() or not (last.isascii() or last.lower() != last.upper())
+    """Return whether a subword leaves the prefix's last word as it is, as all do in scripts without spaces."""
+    return piece.startswith(SPACE) or not is_one_word(prefix, piece)

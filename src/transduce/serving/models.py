@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 from transduce.errors import TransduceError
 from transduce.serving.desk import Desk
-from transduce.text.detect import CLEARLY, FEWEST_WORDS, NAMES, SAME, SCRIPTS, detect, drop_region, name_language
+from transduce.text.detect import CLEARLY, FEWEST_WORDS, KNOWN, NAMES, SAME, detect, drop_region, name_language
 
 AUTO = "auto"
 SHARPNESS = 3  # confidences are shares to this power, so that clear texts have 90 % and more
 # A text is in no language of ours from these confidences on: of all others together, and of the likeliest of them.
 NONE_HERE, LIKELIEST = 0.9, 0.4
 SURE = 2  # a text is left as it is if the target language is this many times likelier than any other
-
-KNOWN = {language for languages in SCRIPTS.values() for language in languages.split()}
 
 
 class NotServedError(TransduceError):

@@ -6,6 +6,8 @@ because a model reads two sentences together better than half of one.
 
 import re
 
+from transduce.text.words import is_small
+
 
 def _words(*, english: str, german: str, french: str, spanish: str, italian: str) -> frozenset[str]:
     return frozenset(" ".join((english, german, french, spanish, italian)).split())
@@ -83,8 +85,8 @@ _IN_NAMES = frozenset(
     "Al An D' Da Dal Das De Del Della Den Der Des Di Du El Ha Hai Ho L' La Las Le Les Li Lo Los Mi So Su Von Y".split()
 )
 
-_STOPS = ".!?…‼⁇⁈⁉‽⸮\u037e؟۔।॥։።။។៕᠃᠉"
-_WIDE = "。！？｡．"  # need no space after them
+STOPS = ".!?…‼⁇⁈⁉‽⸮\u037e؟۔।॥։።။។៕᠃᠉"
+WIDE = "。！？｡．"  # need no space after them
 _QUOTES = "\"'”’“‘»«›‹」』"
 _OPENING = "\"'“”„‘’‚«»‹›¿¡([{「『（［【《〈*_–—•·#§-"
 _EMOJI = "\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff"
@@ -95,7 +97,7 @@ _SPOKEN = (
 # One or more marks, what closes after them (quotes, including German “ and « and French » with its space; notes such as
 # [1]; emoji), and white space, which Chinese and Japanese do not need.
 _END = re.compile(
-    rf"(?<![{_STOPS}{_WIDE}])(?:(?=[{_STOPS}]*+[{_WIDE}])(?P<wide>[{_STOPS}{_WIDE}]++)|[{_STOPS}]++)"
+    rf"(?<![{STOPS}{WIDE}])(?:(?=[{STOPS}]*+[{WIDE}])(?P<wide>[{STOPS}{WIDE}]++)|[{STOPS}]++)"
     rf"(?P<closing>(?:[\"'”’»›」』)\]}}）］】》〉｝*_]|(?(wide)(?!)|[“‘«‹])|\s?»(?!\w)|\[\d{{1,3}}\]|\s?[{_EMOJI}])*+)"
     r"(?:\s++|(?(wide)|(?!)))"
 )
@@ -149,7 +151,7 @@ def _is_end(line: str, begin: int, found: re.Match[str]) -> bool:
 def _can_begin(following: re.Match[str]) -> bool:
     """Whether a word looks like a sentence's first: a capital, a number, or a letter of a script without capitals."""
     word = following["word"]
-    return not word[0].islower() or word[1:2].isupper()  # iPhone
+    return not is_small(word[0]) or word[1:2].isupper()  # iPhone
 
 
 def _is_abbreviation(line: str, begin: int, end: int, following: re.Match[str]) -> bool:

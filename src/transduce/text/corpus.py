@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal, cast
 from transduce.errors import DataError
 from transduce.text import numbers, tmx
 from transduce.text.grow import grow
-from transduce.text.packed import COMPRESSED, damage_errors, open_bytes
+from transduce.text.packed import COMPRESSED, damage_errors, find_converter, open_bytes
 from transduce.text.trees import Slots, TreeError, cut_trees, parse_tree, to_sentence, to_sequence
 
 BLOCK_LINES = 4096
@@ -137,7 +137,7 @@ class _Lines:
             ) from error
         if self.count == 0 and lines:
             if lines[0].startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise DataError(f"{self.path}:1: this is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8")
+                raise DataError(f"{self.path}:1: this is UTF-16; convert it with: {find_converter(lines[0])}")
             lines[0] = lines[0].removeprefix(BOM_UTF8)
         self.count += len(lines)
         if lines and not lines[-1].endswith(b"\n"):
@@ -305,7 +305,9 @@ def _split_tsv(line: str, given: Input) -> tuple[str, str] | str:
         try:
             cells = next(csv.reader([line.rstrip("\r")], "excel-tab", strict=True))
         except csv.Error as error:
-            return f"its double quotes cannot be read ({error})"
+            is_open = str(error) == "unexpected end of data"
+            why = "a field does not end on its line; replace line breaks within fields by spaces" if is_open else error
+            return f"its double quotes cannot be read ({why})"
     if len(cells) < max(given.columns):
         return f"has {len(cells)} columns, wanted at least {max(given.columns)} (--columns says which two are used)"
     return cells[given.columns[0] - 1], cells[given.columns[1] - 1]

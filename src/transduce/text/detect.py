@@ -16,7 +16,17 @@ NAMES = {
     **{"ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian", "nb": "Norwegian", "nl": "Dutch"},
     **{"no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak"},
     **{"sl": "Slovenian", "sr": "Serbian", "sv": "Swedish", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian"},
-    **{"vi": "Vietnamese", "zh": "Chinese"},
+    **{"vi": "Vietnamese", "zh": "Chinese", "af": "Afrikaans", "am": "Amharic", "az": "Azerbaijani"},
+    **{"be": "Belarusian", "bn": "Bengali", "br": "Breton", "bs": "Bosnian", "ca": "Catalan", "cy": "Welsh"},
+    **{"eo": "Esperanto", "eu": "Basque", "fo": "Faroese", "ga": "Irish", "gd": "Scottish Gaelic", "gl": "Galician"},
+    **{"gu": "Gujarati", "ha": "Hausa", "hy": "Armenian", "ig": "Igbo", "is": "Icelandic", "jv": "Javanese"},
+    **{"ka": "Georgian", "kk": "Kazakh", "km": "Khmer", "kn": "Kannada", "ku": "Kurdish", "ky": "Kyrgyz"},
+    **{"la": "Latin", "lb": "Luxembourgish", "lo": "Lao", "mg": "Malagasy", "mi": "Maori", "mk": "Macedonian"},
+    **{"ml": "Malayalam", "mn": "Mongolian", "mr": "Marathi", "ms": "Malay", "mt": "Maltese", "my": "Burmese"},
+    **{"ne": "Nepali", "oc": "Occitan", "or": "Odia", "pa": "Punjabi", "ps": "Pashto", "qu": "Quechua"},
+    **{"si": "Sinhala", "so": "Somali", "sq": "Albanian", "su": "Sundanese", "sw": "Swahili", "ta": "Tamil"},
+    **{"te": "Telugu", "tg": "Tajik", "tl": "Tagalog", "tt": "Tatar", "ug": "Uyghur", "ur": "Urdu", "uz": "Uzbek"},
+    **{"wo": "Wolof", "xh": "Xhosa", "yi": "Yiddish", "yo": "Yoruba", "zu": "Zulu"},
 }
 # The first word of a letter's Unicode name, and the languages written in that script.
 SCRIPTS = {
@@ -24,6 +34,7 @@ SCRIPTS = {
     **{"CJK": "zh ja", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko"},
     "LATIN": "en de fr es it pt nl sv da nb fi pl cs ro hu tr",
 }
+KNOWN = {language for languages in SCRIPTS.values() for language in languages.split()}  # that can be told from others
 WORDS = {
     "en": (
         "the and of to in is that it for was on with as are this be at by have from not you which or an were has will "
@@ -188,7 +199,8 @@ def detect(text: str, among: Sequence[str]) -> list[tuple[str, float]]:
 
 def find_other(text: str, expected: str) -> str | None:
     """Return the language that a text is clearly in, if it is not the expected one; None for short texts."""
-    if len(_WORD.findall(text)) < FEWEST_WORDS:
+    main = expected.partition("-")[0].lower()
+    if len(_WORD.findall(text)) < FEWEST_WORDS or SAME.get(main, main) not in KNOWN:
         return None
     shares = dict(detect(text, [expected, *NAMES]))
     best = max(shares, key=shares.__getitem__)

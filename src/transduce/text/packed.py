@@ -41,9 +41,15 @@ def decode(name: str, content: bytes) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        encoding = "UTF-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
         line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{name}:{line}: not UTF-8; convert the text with: iconv -f {encoding} -t UTF-8") from None
+        raise DataError(f"{name}:{line}: not UTF-8; convert the text with: {find_converter(content)}") from None
+
+
+def find_converter(beginning: bytes) -> str:
+    """Return the command that converts a text to UTF-8; only UTF-16 can be recognised by its beginning."""
+    if beginning.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "iconv -f UTF-16 -t UTF-8"
+    return "iconv -f LATIN1 -t UTF-8 (LATIN1 is for Western Europe; name the encoding it was saved in)"
 
 
 def write_packed(path: Path, text: BinaryIO, ending: str) -> None:

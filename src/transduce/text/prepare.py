@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from transduce import disk
-from transduce.errors import DataError
+from transduce.errors import ConfigError, DataError
 from transduce.progress import show_progress
 from transduce.strict import literal, to_dict
 from transduce.text import shards
@@ -22,6 +22,7 @@ from transduce.text.corpus import Block, Input, Problem, looks_quoted, read_bloc
 from transduce.text.extend import count_words, extend
 from transduce.text.inputs import Inputs, PrepareConfig, find_inputs, name_watched
 from transduce.text.language import Languages
+from transduce.text.packed import find_converter
 from transduce.text.parallel import parallel_map, usable_cores
 from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
@@ -194,9 +195,20 @@ class _Preparation:
             return
         if clean := int((selection.verdicts == DEV).sum()):
             raise DataError(f"dev_split = {self.config.dev_split} takes all {clean:,} clean pairs; hold out fewer")
+        raise _nothing_left(self.count_dropped(selection.verdicts))
+
+    def count_dropped(self, verdicts: np.ndarray) -> Counter[str]:
+        """Count the pairs that each rule of both passes has dropped."""
         dropped = self.report.total_dropped()
-        dropped.update({rule: int((selection.verdicts == code).sum()) for rule, code in CODES.items()})
-        raise _nothing_left(dropped)
+        dropped.update({rule: int((verdicts == code).sum()) for rule, code in CODES.items()})
+        return dropped
+
+    def describe_losses(self, verdicts: np.ndarray) -> str:
+        """Return a line on what was dropped, if that is most of the text and so may be why there is too little."""
+        kept, dropped = int((verdicts == KEPT).sum()), self.count_dropped(verdicts)
+        if kept > dropped.total():
+            return ""
+        return f"\n{kept:,} of the pairs are left after cleaning (dropped: {_list_rules(dropped)})"
 
     def learn_subwords(self, train: Spool, verdicts: np.ndarray) -> dict[Side, Subwords]:
         """Learn subwords from a sample of the kept pairs, weighted by input, or reuse others (`subwords.reuse`)."""
@@ -218,7 +230,10 @@ class _Preparation:
                 # Symbols and typos are to be spelled out, not to become subwords.
                 forms = Varier(replace(self.config.vary, symbols=0.0, typos=0.0), self.config.seed)
                 lines = train.lines(chosen, sides, progress.update, forms)
-                model = Subwords(_learn(lines, config))
+                try:
+                    model = Subwords(_learn(lines, config))
+                except ConfigError as error:
+                    raise ConfigError(f"{error}{self.describe_losses(verdicts)}") from error
             models.update(dict.fromkeys(sides, model))
         return models
 
@@ -377,8 +392,13 @@ def _open_dropped(path: Path) -> io.TextIOWrapper:
 
 
 def _nothing_left(dropped: Counter[str]) -> DataError:
-    counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.most_common(4) if count)
-    return DataError(f"no training pair is left after cleaning (dropped: {counts}); see --help for --clean.…")
+    return DataError(
+        f"no training pair is left after cleaning (dropped: {_list_rules(dropped)}); see --help for --clean.…"
+    )
+
+
+def _list_rules(dropped: Counter[str]) -> str:
+    return ", ".join(f"{rule} {count:,}" for rule, count in dropped.most_common(4) if count)
 
 
 def _raise_problems(problems: list[Problem]) -> None:
@@ -388,7 +408,8 @@ def _raise_problems(problems: list[Problem]) -> None:
     if len(problems) >= MOST_PROBLEMS:
         lines.append("… and perhaps more; reading stopped here")
     if any(problem.rule == "utf8" for problem in problems):
-        lines.append("convert the file (iconv -f LATIN1 -t UTF-8), or drop such pairs with --clean.utf8 drop")
+        lines.append(f"if the whole file is in another encoding, convert it with: {find_converter(b'')}")
+        lines.append("if only some lines are, fix them, or drop such pairs with --clean.utf8 drop")
     if any(problem.rule == "format" for problem in problems):
         lines.append("fix the file, or drop such rows with --clean.format drop")
     raise DataError("\n".join(lines))

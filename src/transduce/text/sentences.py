@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from transduce.text.boundaries import find_gaps
+from transduce.text.boundaries import STOPS, WIDE, find_gaps
+from transduce.text.words import is_of_word
 
 Split = Literal["long", "always", "never"]
 Count = Callable[[str], int]
@@ -111,7 +112,7 @@ def _cut(line: str, start: int, end: int, tokens: int, count: Count, longest: in
 # The places to cut a sentence at, each with the white space after it. A full stop counts only after four letters, to
 # leave out most abbreviations.
 _PLACE = re.compile(
-    r"(?P<stop>(?:(?<=[^\W\d_]{4})\.|[!?…。！？؟۔।]++)[\"'”’»)\]」』）]*+)(?:[\s\u200b]+|(?<=[。！？」』）]))"
+    rf"(?P<stop>(?:(?<=[^\W\d_]{{4}})\.|(?!\.)[{STOPS}{WIDE}]++)[\"'”’»)\]」』）]*+)(?:[\s\u200b]+|(?<=[。！？」』）]))"
     r"|(?P<semicolon>[;:；：؛])(?:[\s\u200b]+|(?<=[；：]))"
     r"|(?P<dash>[—–]|(?<=\s)-)(?:[\s\u200b]+|(?<=—))"
     r"|(?P<comma>[,，、،])(?:[\s\u200b]+|(?<=[，、]))"
@@ -167,7 +168,7 @@ def _outwards(word: str, even: float, distance: float) -> Iterator[int]:
 
 def _begins_part(word: str, place: int) -> bool:
     before, after = word[place - 1], word[place]
-    return after.isalnum() and (not before.isalnum() or is_unspaced(before) or is_unspaced(after))
+    return after.isalnum() and (not is_of_word(before) or is_unspaced(before) or is_unspaced(after))
 
 
 # Joiners, Thai and Lao AM, Korean vowels and finals, half-width voicing, skin tones, tags.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from transduce.text.markup import WORD, Links, find_origins
 from transduce.text.sentences import find_word_parts
+from transduce.text.words import is_of_word
 
 # What makes a place worse to cut at, counted in links that cross it: a word without punctuation before it; a short one,
 # which mostly belongs to the next (an article, a preposition); a share too long or too short by the length of a part.
@@ -61,7 +62,7 @@ def cut_shares(parts: Sequence[str], joined: str, translation: str, links: Links
     costs = [
         [
             crossing
-            + place.cost * (1 if part[-1:].isalnum() else STRICT)
+            + place.cost * (1 if is_of_word(part[-1:]) else STRICT)
             + APART * abs(place.end / len(translation) - end / ends[-1]) * len(parts)
             for place, crossing in zip(places, _count_crossings(places, linked, bound, target))
         ]
@@ -83,7 +84,7 @@ def _find_places(translation: str, many: int) -> list[_Place]:
     for number, (begin, end) in enumerate(words):
         if len(words) < many:
             cuts = (begin + part for part in find_word_parts(translation[begin:end]))
-            places += [_Place(cut, cut, number, 0 if not translation[cut - 1].isalnum() else PLAIN) for cut in cuts]
+            places += [_Place(cut, cut, number, 0 if not is_of_word(translation[cut - 1]) else PLAIN) for cut in cuts]
         if number + 1 < len(words):
             places.append(_Place(end, words[number + 1][0], number + 1, _roughness(translation[begin:end])))
     return places
@@ -91,7 +92,7 @@ def _find_places(translation: str, many: int) -> list[_Place]:
 
 def _roughness(word: str) -> float:
     """Return how bad it is to cut after a word, counted in links."""
-    return 0.0 if not word[-1:].isalnum() else SHORT if len(word) <= SHORTEST else PLAIN
+    return 0.0 if not is_of_word(word[-1:]) else SHORT if len(word) <= SHORTEST else PLAIN
 
 
 def _count_crossings(places: Sequence[_Place], links: Links, bound: int, words: int) -> Iterator[int]:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
-from transduce.text.boundaries import find_gaps
+from transduce.text.boundaries import STOPS, WIDE, find_gaps
 from transduce.text.markup import MOST_ELEMENTS, Element, Passage, escape_text, weave
 from transduce.text.sentences import gap_between
+from transduce.text.words import find_width, is_small
 
 # For SubRip its tags and codes of other formats that are used in it; for WebVTT anything that looks like a tag.
 _TAGS = {
@@ -39,7 +40,7 @@ _BRACKETED = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
 _GOES_ON = re.compile(rf"\s*(?:{_DOTS}|(?<=\s)[-–—]|—)$")
 _DOTTED = re.compile(r"\s*(?:\.{2,}|…+)$")
 _RESUMES = re.compile(rf"\s*(?:{_DOTS})?\s*")
-_ENDS = re.compile(r"[.!?…。！？؟।]\W*$")
+_ENDS = re.compile(rf"[{STOPS}{WIDE}]\W*$")
 _STOP = re.compile(r"(?<!\.)\.[^\w.]*$")
 NEAR = 100  # characters at the end of a text that are searched for what it ends with
 
@@ -127,7 +128,7 @@ def _make_turn(lines: Sequence[str], form: Form) -> Turn:
         items = [item for some in texts for item in some]
     else:
         items = _peel(_make_passage(run, form), form)
-    return Turn(codes, items, before, behind, len(lines), max(map(len, seen)))
+    return Turn(codes, items, before, behind, len(lines), max(map(find_width, seen)))
 
 
 def _is_wrapped(run: Sequence[str]) -> bool:
@@ -249,8 +250,8 @@ def goes_on(turn: Turn, following: Turn, form: Form, *, marked: bool) -> bool:
     one, other = turn.spoken[-1].passage.text, following.spoken[0].passage.text
     letter = next(character for character in other if character.isalnum())
     if _find_behind(_GOES_ON, one):
-        return letter.islower() or bool(lead.strip())
-    if letter.islower():
+        return is_small(letter) or bool(lead.strip())
+    if is_small(letter):
         # After a full stop a small letter shows nothing: the file may have no capitals. Only an abbreviation goes on.
         other = other.capitalize() if _find_behind(_STOP, one) else other
         return len(one) not in (end for end, _ in find_gaps(f"{one} {other}"))

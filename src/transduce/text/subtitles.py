@@ -16,6 +16,7 @@ from transduce.text.packed import decode
 from transduce.text.sentences import gap_between
 from transduce.text.shares import Share, break_lines, cut_shares
 from transduce.text.speech import Form, Spoken, Turn, find_dots, find_turns, goes_on, has_times, is_ended
+from transduce.text.words import find_width
 
 # Seconds without words across which no sentence goes on: cues of one sentence follow within a second or so, and words
 # that move into the next cue are shown that much later.
@@ -116,7 +117,7 @@ class Subtitles:
         words = self._find_words(whole)
         seen = [self._form.see(word) for word in words]
         lines = break_lines(
-            [(word, len(word)) for word in seen], turn.lines, turn.widest, max(self._width, turn.widest)
+            [(word, find_width(word)) for word in seen], turn.lines, turn.widest, max(self._width, turn.widest)
         )
         for place, numbers in enumerate(lines):
             codes = "" if place else turn.codes

@@ -15,6 +15,8 @@ from transduce.errors import DataError
 CHUNK = 1 << 18
 # Inside a segment these hold native formatting codes, not text; <hi> and <mrk> hold text.
 CODES = {"bpt", "ept", "ph", "it", "ut"}
+# Codes of languages that were withdrawn, and which programs in Java still write.
+WITHDRAWN = {"iw": "he", "in": "id", "ji": "yi"}
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,9 @@ class _Reader:
 
 
 def _tag(language: str) -> str:
-    """Return a language tag in the form in which tags are compared: en-us for EN_us."""
-    return language.lower().replace("_", "-")
+    """Return a language tag in the form in which tags are compared: en-us for EN_us, he for the withdrawn iw."""
+    main, dash, rest = language.lower().replace("_", "-").partition("-")
+    return WITHDRAWN.get(main, main) + dash + rest
 
 
 def read_units(

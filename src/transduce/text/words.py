@@ -5,6 +5,8 @@ these rules cover (some split words at hyphens): if a text has been split into w
 """
 
 import re
+from functools import cache
+from itertools import groupby
 from unicodedata import category
 
 # Thai, Lao, Burmese, Khmer, kana and Chinese characters: they need no space between words, and any may begin one.
@@ -54,6 +56,11 @@ def in_capitals(text: str) -> bool:
     return longest >= 5 or (longest >= 3 and len(words) >= 3)
 
 
+def is_small(letter: str) -> bool:
+    """Return whether a letter has a capital at the start of a sentence; Georgian ones, small to Unicode, have none."""
+    return letter.title() != letter
+
+
 def is_unspaced(text: str) -> bool:
     """Whether a text has characters of scripts that need no space between words."""
     return _UNSPACED.search(text) is not None
@@ -62,10 +69,26 @@ def is_unspaced(text: str) -> bool:
 def is_one_word(before: str, behind: str) -> bool:
     """Whether a text continues the last word of the one before it, with letters, digits or accents on them."""
     last, first = before[-1:], behind[:1]
-    if not last or not first or not (last.isalnum() or _is_mark(last)):
-        return False
-    return _is_mark(first) or (first.isalnum() and not is_unspaced(last + first))
+    return is_of_word(last) and (_is_mark(first) or (first.isalnum() and not is_unspaced(last + first)))
+
+
+def is_of_word(character: str) -> bool:
+    """Return whether a character is part of a word: a letter, a digit, or a mark on one, such as a Hindi vowel."""
+    return character.isalnum() or _is_mark(character)
+
+
+@cache
+def all_marks() -> str:
+    """Return all marks that stand on letters, for a character class: `re` does not count them as parts of words."""
+    codes = [code for code in range(0x300, 0x1F000) if _is_mark(chr(code))]
+    runs = [[code for _, code in run] for _, run in groupby(enumerate(codes), lambda found: found[1] - found[0])]
+    return "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
+
+
+def find_width(text: str) -> int:
+    """Return how many characters wide a text is: accents, vowel points and joiners take no room of their own."""
+    return len(text) if text.isascii() else sum(category(character) not in ("Mn", "Me", "Cf") for character in text)
 
 
 def _is_mark(character: str) -> bool:
-    return category(character).startswith("M")
+    return character != "" and category(character).startswith("M")
