@@ -87,7 +87,8 @@ _TINY = replace(
         peak_rate=0.007,
         clip=1.0,
         average_checkpoints=1,
-        checkpoint_minutes=1.0,
+        checkpoint_minutes=None,
+        checkpoint_steps=350,
         bleu_sentences=200,
     ),
 )

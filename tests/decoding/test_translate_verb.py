@@ -302,7 +302,7 @@ def test_sentences_without_a_translation_are_counted(tmp_path: Path, source: Pat
     many = sum(not line for line in out.splitlines()) - 1
     assert many
     assert (
-        f"note: the model says nothing to {'a sentence' if many == 1 else f'{many} sentences'}; --min-tokens 1" in err
+        f"note: the translation of {'a sentence' if many == 1 else f'{many} sentences'} is empty; --min-tokens 1" in err
     )
     assert run_job(model, "--min-tokens", "1", source=source) == 0
     assert said().err == ""
