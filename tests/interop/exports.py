@@ -29,18 +29,25 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @cache
-def learn_subwords(side: str) -> Subwords:
+def learn_subwords(side: str, symbols: tuple[str, ...] = ()) -> Subwords:
     """Learn subwords of one language of the built-in numbers, or of both."""
     pairs = texts("train", 400)
     lines = pairs["source"] + pairs["target"] if side == "both" else pairs[side]
-    return Subwords(learn(lines, SubwordsConfig(size={"both": 340, "source": 320, "target": 330}[side], coverage=1.0)))
+    size = {"both": 340, "source": 320, "target": 330}[side]
+    return Subwords(learn(lines, SubwordsConfig(size=size, coverage=1.0, symbols=symbols)))
 
 
-def save_kind(folder: Path, kind: str = "the paper's", about: dict[str, Any] | None = None, layers: int = 2) -> Loaded:
+def save_kind(
+    folder: Path,
+    kind: str = "the paper's",
+    about: dict[str, Any] | None = None,
+    layers: int = 2,
+    symbols: tuple[str, ...] = (),
+) -> Loaded:
     """Save a model of a kind and load it."""
     changes = dict(KINDS[kind])
     separate = changes.pop("separate", False)
-    subwords = {side: learn_subwords(side if separate else "both") for side in ("source", "target")}
+    subwords = {side: learn_subwords(side if separate else "both", symbols) for side in ("source", "target")}
     sizes: dict[str, Any] = {
         "layers": layers,
         "d_model": 32,

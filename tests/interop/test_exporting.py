@@ -138,6 +138,15 @@ def test_what_was_imported_goes_out_again(tmp_path: Path, kind: str):
         assert again.tokenize(line) == saved.tokenizer.tokenize(line)
 
 
+def test_language_tags_learned_here_are_taken_off_by_their_tokenizer(tmp_path: Path):
+    save_kind(tmp_path / "ours", symbols=(">>de<<", ">>fr<<"))
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f">>{tag}<< {line}\n" for line in LINES["source"] for tag in ("de", "fr")))
+    found = export_model(Order(model=tmp_path / "ours", out=tmp_path / "theirs", kind="huggingface", text=lines)).check
+    assert found  # an error if they differ
+    assert any("greedily: 24 of 24 the same" in line for line in found.found)
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Loaded, Path]]:
     """Exports that run alone: their models and folders."""

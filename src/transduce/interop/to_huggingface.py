@@ -27,6 +27,8 @@ _CLASSES = {
     ("pre", "sinusoidal"): ("pegasus", "PegasusForConditionalGeneration"),
     ("pre", "learned"): ("blenderbot", "BlenderbotForConditionalGeneration"),
 }
+# Their tokenizer leaves the space behind a tag: normalizer_spec { remove_extra_whitespaces: true }
+_NO_EXTRA_SPACES = bytes([3 << 3 | 2, 2, 4 << 3, 1])
 _EPSILON = 1e-5  # in all their norms
 _BATCH = 16
 
@@ -105,7 +107,7 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
     }
     write_json(folder / "generation_config.json", generation)
     for side in SIDES:
-        write_synced(folder / f"{side}.spm", loaded.subwords[side].model)
+        write_synced(folder / f"{side}.spm", loaded.subwords[side].model + _NO_EXTRA_SPACES)
     write_json(folder / "vocab.json", _numbers(names["source"]))
     if separate:
         write_json(folder / "target_vocab.json", _numbers(names["target"]))
