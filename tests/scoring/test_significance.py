@@ -10,7 +10,7 @@ from systems import damage, make_sentences, make_texts
 
 from transduce.scoring import significance
 from transduce.scoring.metrics import Measured, MetricSettings, mean_of, measure
-from transduce.scoring.significance import SAMPLES, SEED, Comparison, compare, confide, resample
+from transduce.scoring.significance import SAMPLES, SEED, Comparison, compare, find_interval, resample
 
 REFERENCES = make_sentences(120, seed=1)
 GOOD, BAD = damage(REFERENCES, 0.15, seed=2), damage(REFERENCES, 0.4, seed=3)
@@ -30,7 +30,7 @@ def test_resamples_are_those_of_sacrebleu():
     resampled = resample([*good, *bad], SAMPLES, SEED)
     for place, name in enumerate(metrics):
         for number in (0, 1):
-            theirs, ours = found[name][number], confide(resampled[3 * number + place])
+            theirs, ours = found[name][number], find_interval(resampled[3 * number + place])
             assert not isinstance(theirs, str)
             assert ours.mean == pytest.approx(theirs.mean, abs=1e-3)  # they add up in single precision
             assert ours.half == pytest.approx(theirs.ci, abs=1e-3)
@@ -75,14 +75,14 @@ def test_pairs_are_resampled_together():
     assert found.p_value < 0.01
     assert found.difference == pytest.approx(0.01)
     assert found.high - found.low < 1e-9
-    assert confide(resample([first], 500, 1)[0]).half > 0.05
+    assert find_interval(resample([first], 500, 1)[0]).half > 0.05
 
 
 def test_the_interval_holds_the_truth_95_times_in_100():
     random = np.random.default_rng(1)
     held = 0
     for _ in range(400):
-        found = confide(resample([mean_of("exact", "", random.normal(size=100))], 200, 1)[0])
+        found = find_interval(resample([mean_of("exact", "", random.normal(size=100))], 200, 1)[0])
         held += abs(found.mean) < found.half
     assert 0.91 < held / 400 < 0.98
 

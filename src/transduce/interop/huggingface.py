@@ -24,7 +24,7 @@ from transduce.text.pieces import read_pieces
 SIDES = ("source", "target")
 
 
-def read_marian(folder: Path) -> Imported:
+def read_huggingface(folder: Path) -> Imported:
     """Read a folder that Hugging Face's MarianMTModel and MarianTokenizer were saved to."""
     config = _read_json(folder / "config.json")
     _refuse_others(folder, config)

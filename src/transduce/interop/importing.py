@@ -53,9 +53,9 @@ def read(order: Order, kind: str) -> Imported:
     """Read a model of the given kind."""
     match kind:
         case "huggingface":
-            from transduce.interop.huggingface import read_marian
+            from transduce.interop.huggingface import read_huggingface
 
-            return read_marian(order.source)
+            return read_huggingface(order.source)
         case "marian":
             from transduce.interop.marian import read_npz
 

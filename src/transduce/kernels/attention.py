@@ -112,7 +112,7 @@ def _forward_kernel(
     key,
     value,
     output,
-    weight_sums,
+    log_sums,
     tiles,
     seen,
     seeds,
@@ -165,7 +165,7 @@ def _forward_kernel(
             step += size
         some = total > 0
         tl.store(
-            weight_sums + head * queries + rows, tl.where(some, most + tl.log2(tl.where(some, total, 1.0)), 0.0), inside
+            log_sums + head * queries + rows, tl.where(some, most + tl.log2(tl.where(some, total, 1.0)), 0.0), inside
         )
         result = sums / tl.where(some, total, 1.0)[:, None]
         store_head(output, result, rows, inside, heads * d_v, head, part, d_v, v_width)
@@ -204,14 +204,14 @@ def forward(
     """
     query, key, value = split_heads(own, memory, heads)
     output = own.new_empty(len(query), heads.heads * heads.d_v)
-    weight_sums = own.new_empty(heads.heads, len(query), dtype=torch.float32)
+    log_sums = own.new_empty(heads.heads, len(query), dtype=torch.float32)
     shapes = launch_with(query, key, value, heads, seed)
     _forward_kernel[(heads.heads, len(tiles.by_query), shapes["parts"])](
         query,
         key,
         value,
         output,
-        weight_sums,
+        log_sums,
         tiles.by_query,
         tiles.seen,
         seed,
@@ -220,7 +220,7 @@ def forward(
         len(query),
         **shapes,
     )
-    return output, weight_sums
+    return output, log_sums
 
 
 def launch_with(query: Tensor, key: Tensor, value: Tensor, heads: Heads, seed: Tensor | None) -> dict[str, Any]:

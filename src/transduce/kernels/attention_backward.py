@@ -46,11 +46,11 @@ def _is_due(tiles, number, many, every: tl.constexpr):
 
 
 @triton.jit
-def _look(keys, columns, there, head, weight_sums, seen, queries):
+def _look(keys, columns, there, head, log_sums, seen, queries):
     """Return which keys (rows) each query (column) sees, and the logarithm of each query's sum of e^score."""
     low, high = tl.load(seen + columns, there, 0), tl.load(seen + queries + columns, there, 0)
     visible = (keys[:, None] >= low[None, :]) & (keys[:, None] < high[None, :])
-    return visible, tl.load(weight_sums + head * queries + columns, there, 0.0)
+    return visible, tl.load(log_sums + head * queries + columns, there, 0.0)
 
 
 @triton.jit
@@ -70,7 +70,7 @@ def _backward_whole_kernel(
     key,
     value,
     gradient,
-    weight_sums,
+    log_sums,
     query_gradient,
     key_gradient,
     value_gradient,
@@ -102,7 +102,7 @@ def _backward_whole_kernel(
         q = load_head(query, columns, there, query_stride, head, 0, d_k, k_width)
         v = load_head(value, rows, here, value_stride, head, 0, d_v, v_width)
         g = load_head(gradient, columns, there, heads * d_v, head, 0, d_v, v_width)
-        visible, whole = _look(rows, columns, there, head, weight_sums, seen, queries)
+        visible, whole = _look(rows, columns, there, head, log_sums, seen, queries)
         scores = multiply(k, q, key, query, rows, here, columns, there, key_stride, query_stride, head, d_k, k_width)
         shares = tl.exp2(tl.where(visible, scores * scale - whole[None, :], -float("inf")))
         changes = multiply(
@@ -127,7 +127,7 @@ def _backward_query_kernel(
     value,
     output,
     gradient,
-    weight_sums,
+    log_sums,
     shared,
     query_gradient,
     tiles,
@@ -163,7 +163,7 @@ def _backward_query_kernel(
         q = load_head(query, rows, inside, query_stride, head, 0, d_k, k_width)
         o = load_head(output, rows, inside, heads * d_v, head, 0, d_v, v_width)
         g = load_head(gradient, rows, inside, heads * d_v, head, 0, d_v, v_width)
-        whole = tl.load(weight_sums + head * queries + rows, inside, 0.0)
+        whole = tl.load(log_sums + head * queries + rows, inside, 0.0)
         common = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
         for other in tl.static_range(1, (d_v + v_width - 1) // v_width):
             more_o = load_head(output, rows, inside, heads * d_v, head, other, d_v, v_width)
@@ -202,7 +202,7 @@ def _backward_key_kernel(
     key,
     value,
     gradient,
-    weight_sums,
+    log_sums,
     shared,
     key_gradient,
     value_gradient,
@@ -244,7 +244,7 @@ def _backward_key_kernel(
             there = columns < last
             q = load_head(query, columns, there, query_stride, head, 0, d_k, k_width)
             g = load_head(gradient, columns, there, heads * d_v, head, 0, d_v, v_width)
-            visible, whole = _look(rows, columns, there, head, weight_sums, seen, queries)
+            visible, whole = _look(rows, columns, there, head, log_sums, seen, queries)
             scores = multiply(
                 k, q, key, query, rows, here, columns, there, key_stride, query_stride, head, d_k, k_width
             )
@@ -271,7 +271,7 @@ def backward(
     own: Float[Tensor, "query width"],
     memory: Float[Tensor, "key width"] | None,
     output: Float[Tensor, "query values"],
-    weight_sums: Float[Tensor, "heads query"],
+    log_sums: Float[Tensor, "heads query"],
     tiles: Tiles,
     heads: Heads,
     seed: Int[Tensor, " 1"] | None,
@@ -280,7 +280,7 @@ def backward(
     query, key, value = split_heads(own, memory, heads)
     own_gradient, memory_gradient = torch.empty_like(own), None if memory is None else torch.empty_like(memory)
     gradients = split_heads(own_gradient, memory_gradient, heads)
-    shared = torch.empty_like(weight_sums)
+    shared = torch.empty_like(log_sums)
     scale = heads.scale * LOG2E
     shapes = launch_with(query, key, value, heads, seed)
     gradient = gradient.contiguous()
@@ -291,7 +291,7 @@ def backward(
             key,
             value,
             gradient,
-            weight_sums,
+            log_sums,
             *gradients,
             tiles.by_key,
             tiles.seen,
@@ -307,7 +307,7 @@ def backward(
         value,
         output,
         gradient,
-        weight_sums,
+        log_sums,
         shared,
         gradients[0],
         tiles.by_query,
@@ -325,7 +325,7 @@ def backward(
         key,
         value,
         gradient,
-        weight_sums,
+        log_sums,
         shared,
         *gradients[1:],
         tiles.by_key,

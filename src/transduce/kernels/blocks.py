@@ -120,22 +120,22 @@ class _Attention(torch.autograd.Function):
             own[:, :cut] += rounded(query_bias, dtype)
         if turn is not None:
             turn_heads(own, turn, 2 * heads.heads)
-        mixed, weight_sums = attention.forward(own, other, tiles, heads, seed)
+        mixed, log_sums = attention.forward(own, other, tiles, heads, seed)
         change = mixed @ w_out.T if output_bias is None else torch.addmm(rounded(output_bias, dtype), mixed, w_out.T)
         result, kept = _leave(x, change, around, kept, dropout)
         ctx.save_for_backward(
-            x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, turn, None if around.pre else change
+            x, inputs, memory, w_in, w_out, own, other, mixed, log_sums, turn, None if around.pre else change
         )
         ctx.kept, ctx.dropout, ctx.seed, ctx.tiles, ctx.heads, ctx.around = kept, dropout, seed, tiles, heads, around
         return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, inputs, memory, w_in, w_out, own, other, mixed, weight_sums, turn, change = ctx.saved_tensors
+        x, inputs, memory, w_in, w_out, own, other, mixed, log_sums, turn, change = ctx.saved_tensors
         heads: Heads = ctx.heads
         back = _leave_backward(gradient, x, change, ctx.around, ctx.kept, ctx.dropout, own.dtype)
         own_gradient, other_gradient = attention_backward.backward(
-            back.change @ w_out, own, other, mixed, weight_sums, ctx.tiles, heads, ctx.seed
+            back.change @ w_out, own, other, mixed, log_sums, ctx.tiles, heads, ctx.seed
         )
         if turn is not None:
             turn_heads(own_gradient, turn, 2 * heads.heads, back=True)

@@ -45,7 +45,7 @@ def _softmax_kernel(
     places = tl.arange(0, block)
     mosts = tl.full((block,), -float("inf"), tl.float32)
     totals = tl.zeros((block,), tl.float32)
-    plain_totals = tl.zeros((block,), tl.float32)
+    logit_sums = tl.zeros((block,), tl.float32)
     for first in range(0, vocabulary, 2 * block):  # two blocks at once, to rescale the sum so far half as often
         here, there = first + places, first + block + places
         some = tl.load(logits + here, here < vocabulary, -float("inf")).to(tl.float32)
@@ -53,13 +53,13 @@ def _softmax_kernel(
         new_mosts = tl.maximum(mosts, tl.maximum(some, more))
         base = tl.where(new_mosts == -float("inf"), 0.0, new_mosts)
         totals = totals * tl.exp(mosts - base) + tl.exp(some - base) + tl.exp(more - base)
-        plain_totals += tl.where(here < vocabulary, some, 0.0) + tl.where(there < vocabulary, more, 0.0)
+        logit_sums += tl.where(here < vocabulary, some, 0.0) + tl.where(there < vocabulary, more, 0.0)
         mosts = new_mosts
     most = tl.max(mosts, 0)
     whole = most + tl.log(tl.sum(totals * tl.exp(mosts - most), 0))
     wanted = tl.load(logits + target).to(tl.float32)
     plain = whole - wanted
-    smoothed = (1 - smoothing) * plain + smoothing * (whole - tl.sum(plain_totals, 0) / vocabulary)
+    smoothed = (1 - smoothing) * plain + smoothing * (whole - tl.sum(logit_sums, 0) / vocabulary)
     real = target != padding
     tl.store(losses + row, tl.where(real, smoothed, 0.0))
     tl.store(losses + rows + row, tl.where(real, plain, 0.0))

@@ -12,7 +12,7 @@ from transduce.scoring.paper import LANGUAGES
 from transduce.scoring.perplexity import Measure
 from transduce.scoring.report import write_report
 from transduce.scoring.show import show_scores, to_dict, write_sentences
-from transduce.scoring.significance import compare, confide, resample
+from transduce.scoring.significance import compare, find_interval, resample
 from transduce.scoring.texts import STANDARD_INPUT, find_oddities, name_of, read_texts, read_trees, same_file
 from transduce.text.corpus import find_language
 
@@ -121,7 +121,7 @@ def judge(measured: list[list[Measured]], samples: int, seed: int) -> list[list[
     firsts = list(zip(measured[0], resampled[0]))
     return [
         [
-            Score(found, confide(some), compare(first.value, found.value, of_first, some) if number else None)
+            Score(found, find_interval(some), compare(first.value, found.value, of_first, some) if number else None)
             for (first, of_first), found, some in zip(firsts, measured[number], resampled[number])
         ]
         for number in range(len(measured))

@@ -47,7 +47,7 @@ def resample(measured: Sequence[Measured], samples: int, seed: int) -> list[np.n
     return [np.array(some) for some in scores]
 
 
-def confide(scores: np.ndarray) -> Confidence:
+def find_interval(scores: np.ndarray) -> Confidence:
     """Return the mean of resampled scores and the half-width of their middle 95 %."""
     low, high = _middle(scores)
     return Confidence(float(scores.mean()), (high - low) / 2)
