@@ -38,9 +38,11 @@ def learn_subwords() -> Subwords:
     return Subwords(learn(lines, SubwordsConfig(size=500, coverage=1.0)))
 
 
-def save_tiny(folder: Path, seed: int, languages: tuple[str, str] | None = None) -> Path:
+def save_tiny(
+    folder: Path, seed: int, languages: tuple[str, str] | None = None, subwords: Subwords | None = None
+) -> Path:
     """Save a model with random weights, whose translations are mostly whole words and soon cut."""
-    subwords = learn_subwords()
+    subwords = subwords or learn_subwords()
     sizes: dict[str, Any] = {"layers": 2, "d_model": 32, "d_ff": 48, "heads": 2, "tie": "none"}
     config = Config(
         model=ModelConfig(vocabulary=len(subwords), **sizes), search=SearchConfig(beam=2, extra_tokens=4, no_repeat=2)

@@ -485,6 +485,41 @@ def test_a_tag_that_was_learned_is_given_to_every_sentence(tmp_path: Path):
         assert [sentence.source for sentence in found.sentences] == [f"{mark} {one}", two]
 
 
+def save_tagged(folder: Path) -> Path:
+    """Save a model with random weights that has two language tags."""
+    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
+    config = SubwordsConfig(size=330, coverage=1.0, symbols=(">>de<<", ">>fr<<"))
+    return save_tiny(folder, subwords=Subwords(learn(lines, config)))
+
+
+def test_a_translators_tag_is_put_before_texts_that_have_none(tmp_path: Path):
+    folder = save_tagged(tmp_path / "many")
+    plain, tagged = Translator.load(folder, device="cpu"), Translator.load(folder, device="cpu", tag="fr")
+    assert tagged.tag == Translator(plain.loaded, plain.engine, tag=">>fr<<").tag == ">>fr<<"
+    texts = ["Twenty-one euros.", "The twenty-first of June", "nine dollars"]
+    for text in texts:
+        (wanted,) = plain.translate(f">>fr<< {text}", alignments=True).sentences
+        found = tagged.translate(text, alignments=True)
+        (sentence,) = found.sentences
+        (before,), (after,) = ([replace(one, alignment=None) for one in s.alternatives] for s in (wanted, sentence))
+        assert before == after
+        assert sentence.source == text  # words are counted in the text as it was given
+        there = wanted.alternatives[0].alignment
+        assert there is not None
+        assert sentence.alternatives[0].alignment == [(word - 1, said) for word, said in there if word]
+        assert found.versions()[0].links == sentence.alternatives[0].alignment
+        assert plain.translate(text).text != found.text == plain.translate(f">>fr<< {text}").text
+        np.testing.assert_array_equal(tagged.score([(text, "neun")])[0], plain.score([(f">>fr<< {text}", "neun")])[0])
+    whole = tagged.translate(" ".join(texts[:2]), split="always")
+    assert [sentence.source for sentence in whole.sentences] == texts[:2]
+    assert [s.alternatives[0].text for s in whole.sentences] == [one.text for one in tagged.translate(texts[:2])]
+    assert tagged.translate(">>de<< nine dollars").text == plain.translate(">>de<< nine dollars").text
+    with pytest.raises(DataError, match=r"tag = 'ka': is not a language tag of many; its tags are >>de<<, >>fr<<"):
+        Translator.load(folder, device="cpu", tag="ka")
+    with pytest.raises(DataError, match=r"tag = 'fr': is not a language tag of none; it has none"):
+        Translator.load(save_tiny(tmp_path / "none"), device="cpu", tag="fr")
+
+
 def test_text_is_normalised_as_the_training_text_was(tmp_path: Path):
     for form, same in (("NFC", False), ("NFKC", True), ("off", False)):
         model = Translator.load(save_tiny(tmp_path / form, about={"unicode": form}), device="cpu")

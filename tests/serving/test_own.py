@@ -1,11 +1,12 @@
 """Our own endpoints answer what the translator says."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from server import Running, running
+from server import Running, running, save_tiny
 
 from transduce.decoding.options import Request
 from transduce.decoding.translator import Translator
@@ -14,8 +15,25 @@ from transduce.seeing.sentence import see
 from transduce.serving.metrics import Metrics
 from transduce.serving.options import ServeConfig
 from transduce.serving.run import ServeJob, find_languages, load, read_terms
+from transduce.text import numbers
+from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
 TEXT = "two euros and nine dollars"
+
+
+def make_job(*models: str, glossaries: Sequence[str] = ()) -> ServeJob:
+    """Return what `transduce serve` is asked for with these models on a CPU."""
+    return ServeJob(
+        models=models,
+        glossaries=glossaries,
+        config=ServeConfig(),
+        api_keys=None,
+        open=False,
+        device="cpu",
+        precision="auto",
+        threads=1,
+        engine="auto",
+    )
 
 
 def events(body: bytes) -> list[tuple[str, dict[str, object]]]:
@@ -50,6 +68,19 @@ def test_prefixes_and_phrases_are_kept(server: Running, loaded: list[Translator]
         expected = loaded[0].translate(Request(text, "zwei", (), ("und",)), beam=4, alpha=1.0)
         assert found["text"] == expected.text
         assert found["text"].startswith("zwei")
+
+
+def test_a_model_with_language_tags_serves_each_of_its_languages(tmp_path: Path):
+    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
+    tagged = Subwords(learn(lines, SubwordsConfig(size=500, coverage=1.0, symbols=(">>de<<", ">>fr<<"))))
+    folder = save_tiny(tmp_path / "many", 1, subwords=tagged)
+    job = make_job(*(f"en-{target}={folder}" for target in ("de", "fr", "ka")))
+    served = list(load(job, [find_languages(model) for model in job.models], {}, Metrics()))
+    for one in served:
+        one.desk.close()
+    translators = [one.desk.translator for one in served]
+    assert [one.tag for one in translators] == [">>de<<", ">>fr<<", ""]  # the last takes texts with their own tags
+    assert len({id(one.engine) for one in translators}) == 1
 
 
 def test_models_are_chosen_by_languages_or_names(server: Running):
@@ -141,17 +172,7 @@ def test_errors_say_what_is_wrong(server: Running, path: str, value: object, sta
 def test_a_glossary_holds_for_all_that_a_server_translates(tmp_path: Path):
     terms = tmp_path / "terms.tsv"
     terms.write_text("contract\tVereinbarung\n")
-    job = ServeJob(
-        models=["en-de"],
-        glossaries=[f"en-de={terms}"],
-        config=ServeConfig(),
-        api_keys=None,
-        open=False,
-        device="cpu",
-        precision="auto",
-        threads=1,
-        engine="auto",
-    )
+    job = make_job("en-de", glossaries=[f"en-de={terms}"])
     folders = [find_languages("en-de")]
     (served,) = load(job, folders, read_terms(job.glossaries, [pair for _, pair in folders]), Metrics())
     served.desk.close()

@@ -47,6 +47,8 @@ class Job:
     forbid: tuple[str, ...]
     glossary: Mapping[str, Term] = field(default_factory=dict)
     """terms and their translations"""
+    tag: str = ""
+    """the language tag to put before texts that have none"""
     device: str
     precision: Precision
     threads: int | None
@@ -189,6 +191,7 @@ def _load(job: Job) -> Translator:
         threads=job.threads,
         engine=engine,
         glossary=job.glossary,
+        tag=job.tag,
     )
     refuse_parser(translator.subwords["target"], str(job.models[0]))
     return translator
@@ -201,7 +204,7 @@ def _describe(
     digests = [read_manifest(one.folder)["files"][WEIGHTS]["sha256"][:16] for one in translator.loaded]
     request = {key: value for key, value in asdict(common).items() if key != "text"}
     own = {"precision": job.precision, "json": job.json, "json_input": job.json_input}
-    own["glossary"] = describe_terms(job.glossary)
+    own |= {"glossary": describe_terms(job.glossary), "tag": translator.tag}
     return {"model": digests, **own, **request, **strict.to_dict(options), **strict.to_dict(config)}
 
 

@@ -47,15 +47,21 @@ class Translator:
     search: SearchConfig
     subwords: dict[str, Subwords]
     glossary: Glossary
+    tag: str
+    """the language tag, such as >>de<<, that is put before each sentence of a text without one; or nothing"""
     unsaid: int
     """how many of the sentences translated so far lack some of their terms"""
     empty: int
     """how many of them have an empty translation"""
 
-    def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None):
+    def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None, tag: str = ""):
         self.loaded, self.engine, self.unsaid, self.empty = list(loaded), engine, 0, 0
         first = self.loaded[0]
         self.search, self.subwords = first.config.search, first.subwords
+        self.tag = f">>{tag.strip('<>')}<<" if tag else ""
+        if self.tag and self.tag not in (known := self.subwords["source"].tags):
+            there = f"its tags are {', '.join(known)}" if known else "it has none"
+            raise DataError(f"tag = {tag!r}: is not a language tag of {first.name}; {there}")
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
         self._positions = engine.config.max_positions if engine.config.positions == "learned" else None
         self.glossary = Glossary(check_terms({} if terms is None else terms), self._normal)
@@ -72,6 +78,7 @@ class Translator:
         threads: int | None = None,
         engine: Name = "auto",
         glossary: Path | str | Terms | None = None,
+        tag: str = "",
     ) -> "Translator":
         """Load a run, a checkpoint or a model; several become an ensemble.
 
@@ -81,7 +88,7 @@ class Translator:
         if not paths:
             raise ConfigError("Translator.load needs the folder of a run, a checkpoint or a model")
         terms = read_glossary(Path(glossary)) if isinstance(glossary, Path | str) else glossary
-        return cls(*load_engine(paths, device, precision, threads, engine), terms)
+        return cls(*load_engine(paths, device, precision, threads, engine), terms, tag)
 
     def __repr__(self) -> str:
         return f"Translator({', '.join(one.name for one in self.loaded)})"
@@ -149,7 +156,9 @@ class Translator:
                 raise ConfigError(f"pair {number:,} = {pair!r}, wanted a sentence and its translation")
             for text in pair:
                 self.check(Request(text), f"pair {number:,}")
-        rows = [(self.tokens(source, "source"), self.tokens(target, "target")) for source, target in pairs]
+        rows = [
+            (self.tokens(self._tagged(source), "source"), self.tokens(target, "target")) for source, target in pairs
+        ]
         return score_pairs(self.loaded[0].model, rows)
 
     def _translate(
@@ -319,7 +328,7 @@ class Translator:
         longest = options.longest if self._positions is None else min(options.longest, self._positions - 1)
 
         def count(text: str) -> int:
-            return len(self.subwords["source"].encode(self._normal(text)))
+            return len(self.subwords["source"].encode(self._normal(self._tagged(text))))
 
         one = bool(request.prefix or request.require)
         tag = self.subwords["source"].find_tag(request.text)  # says the target language, so each sentence needs it
@@ -333,7 +342,7 @@ class Translator:
             )
         for piece in pieces:
             # What may be split has been; the rest is refused by name. A token has a byte or more, save the first space.
-            if len(self._normal(piece).encode()) >= longest and (tokens := count(piece)) > longest:
+            if len(self._normal(self._tagged(piece)).encode()) >= longest and (tokens := count(piece)) > longest:
                 whole = "text with a prefix or a required phrase" if one else "sentence that may not be split"
                 remedy = f", or raise longest = {longest:,}" if longest == options.longest else ""
                 raise DataError(
@@ -364,6 +373,14 @@ class Translator:
             if (wrong := next(own, None)) is not None:
                 raise DataError(f"{name}: {phrase!r} is required and {wrong!r} forbidden; drop one of them")
 
+    def _tagged(self, text: str) -> str:
+        """Return a text as the model reads it, with the language tag before it."""
+        return f"{self.tag} {text}" if self._is_tagged(text) else text
+
+    def _is_tagged(self, text: str) -> bool:
+        """Return whether the language tag is put before a text: it has none of its own."""
+        return bool(self.tag) and not self.subwords["source"].find_tag(text)
+
     def _normal(self, text: str) -> str:
         """Normalise a text as the training text was."""
         return normalise(text, self._clean)[0]
@@ -372,7 +389,7 @@ class Translator:
         """Turn a request of one sentence into a task for the search."""
         target = self.subwords["target"]
         return Task(
-            self.tokens(request.text, "source"),
+            self.tokens(self._tagged(request.text), "source"),
             target.encode(self._normal(request.prefix)),
             [target.encode(self._normal(phrase)) for phrase in request.require],
             [self._normal(phrase) for phrase in request.forbid],
@@ -397,8 +414,11 @@ class Translator:
     ) -> list[tuple[Alternative, ...]]:
         target = self.subwords["target"]
         pairs = [(task.source, np.append(h.tokens, END)) for task, some in zip(tasks, found) for h in some]
-        links: Iterator[Links | None] = iter(self.align(pairs) if options.alignments else [None] * len(pairs))
         sources = [text for text, some in zip(texts, found) for _ in some]
+        links: Iterator[Links | None] = iter([None] * len(pairs))
+        if options.alignments:
+            aligned = zip(sources, self.align(pairs))
+            links = iter([_drop_first(own) if self._is_tagged(text) else own for text, own in aligned])
         unknown = iter(self._copy_unknown(sources, pairs) if options.copy_unknown else [()] * len(pairs))
         return [
             tuple(Alternative.read(hypothesis, target, next(links), next(unknown)) for hypothesis in hypotheses)
@@ -446,6 +466,11 @@ def _cut_windows(texts: Iterable[str | Request]) -> Iterator[tuple[list[Request]
         return
     if window:
         yield window, None
+
+
+def _drop_first(links: Links) -> Links:
+    """Return links without those of the first source word, with the others counted from the one after it."""
+    return [(source - 1, target) for source, target in links if source]
 
 
 def _is_copied(piece: str, request: Request) -> bool:

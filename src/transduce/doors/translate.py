@@ -70,6 +70,12 @@ def translate(parser: Parser, argv: list[str]) -> None:
         default=[],
         help="file of terms: on each line a term, a tab and its translation, or several separated by |; repeatable",
     )
+    parser.add_argument(
+        "--tag",
+        metavar="LANGUAGE",
+        default="",
+        help="target language of a model that has several: fr puts the tag >>fr<< before every text that has none",
+    )
     add_engine(parser)
     add_settings(parser, SearchConfig)
     add_settings(parser, Options)
@@ -97,6 +103,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
             require=tuple(given.require),
             forbid=tuple(given.forbid),
             glossary=read_glossaries(map(Path, given.glossary)),
+            tag=given.tag,
             device=given.device,
             precision=given.precision,
             threads=given.threads,

@@ -71,7 +71,8 @@ def serve(job: ServeJob) -> None:
         for model in models.served:
             many = len(terms.get((model.source, model.target), ()))
             known = f", terms: {many:,}" if many else ""
-            print(f"{model.name}: {model.source} → {model.target}{known}", file=sys.stderr)
+            tag = f", tag: {tag}" if (tag := model.desk.translator.tag) else ""
+            print(f"{model.name}: {model.source} → {model.target}{known}{tag}", file=sys.stderr)
         print(f"serving at http://{host}:{listening.getsockname()[1]}/ (API: /docs)", file=sys.stderr, flush=True)
         app = make_app(models, job.config, metrics, keys)
         asyncio.run(answer(app, job.config, listening))
@@ -81,18 +82,21 @@ def serve(job: ServeJob) -> None:
 def load(
     job: ServeJob, folders: Sequence[tuple[Path, Pair]], terms: Mapping[Pair, Mapping[str, Term]], metrics: Metrics
 ) -> Iterator[Served]:
-    """Load the models, and give each its own desk and name."""
+    """Load the models, and give each its own desk and name.
+
+    A model with a tag for each of its target languages is loaded once, and serves several of them.
+    """
     taken: set[str] = set()
+    loaded: dict[Path, Translator] = {}
     for folder, (source, target) in folders:
-        translator = Translator.load(
-            folder,
-            device=job.device,
-            precision=job.precision,
-            threads=job.threads,
-            engine=job.engine,
-            glossary=terms.get((source, target)),
-        )
-        refuse_parser(translator.subwords["target"], str(folder))
+        if folder not in loaded:
+            loaded[folder] = Translator.load(
+                folder, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
+            )
+        first = loaded[folder]
+        refuse_parser(first.subwords["target"], str(folder))
+        tag = target if f">>{target}<<" in first.subwords["source"].tags else ""
+        translator = Translator(first.loaded, first.engine, terms.get((source, target)), tag)
         name = base = name_of(translator)
         while name in taken:
             name = f"{base}-{len(taken) + 1}"

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
@@ -264,6 +265,12 @@ class Subwords:
     def splits_into(self, token: int) -> bool:
         """Whether a text can be split into this subword; some only take up a number."""
         return not self.processor.is_unused(token) and HIDDEN not in self.processor.id_to_piece(token)
+
+    @cached_property
+    def tags(self) -> list[str]:
+        """The language tags, such as >>de<<, that are subwords: a model with several target languages has them."""
+        words = (piece.removeprefix(SPACE) for piece in self.pieces(range(len(self))) if piece.startswith(SPACE))
+        return [word for word in words if _TAG.fullmatch(word)]
 
     def find_tag(self, text: str) -> str:
         """Return the tag that a text begins with, such as >>de<<, if it is one subword of this model; else nothing."""
