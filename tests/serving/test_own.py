@@ -14,7 +14,7 @@ from transduce.seeing.branches import find_branches
 from transduce.seeing.sentence import see
 from transduce.serving.metrics import Metrics
 from transduce.serving.options import ServeConfig
-from transduce.serving.run import ServeJob, find_languages, load, read_terms
+from transduce.serving.run import ServeJob, describe_tag, find_languages, load, read_terms
 from transduce.text import numbers
 from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
@@ -81,6 +81,8 @@ def test_a_model_with_language_tags_serves_each_of_its_languages(tmp_path: Path)
     translators = [one.desk.translator for one in served]
     assert [one.tag for one in translators] == [">>de<<", ">>fr<<", ""]  # the last takes texts with their own tags
     assert len({id(one.engine) for one in translators}) == 1
+    own = ", no tag for it: texts must begin with their own (>>de<<, >>fr<<)"
+    assert [describe_tag(one) for one in translators] == [", tag: >>de<<", ", tag: >>fr<<", own]
 
 
 def test_models_are_chosen_by_languages_or_names(server: Running):

@@ -31,6 +31,7 @@ from transduce.serving.models import Models, Served
 from transduce.serving.options import ServeConfig
 
 SHORTEST_KEY = 16
+MOST_TAGS = 8  # language tags that are named when a model is loaded
 
 Pair = tuple[str, str]
 
@@ -71,8 +72,10 @@ def serve(job: ServeJob) -> None:
         for model in models.served:
             many = len(terms.get((model.source, model.target), ()))
             known = f", terms: {many:,}" if many else ""
-            tag = f", tag: {tag}" if (tag := model.desk.translator.tag) else ""
-            print(f"{model.name}: {model.source} → {model.target}{known}{tag}", file=sys.stderr)
+            print(
+                f"{model.name}: {model.source} → {model.target}{known}{describe_tag(model.desk.translator)}",
+                file=sys.stderr,
+            )
         print(f"serving at http://{host}:{listening.getsockname()[1]}/ (API: /docs)", file=sys.stderr, flush=True)
         app = make_app(models, job.config, metrics, keys)
         asyncio.run(answer(app, job.config, listening))
@@ -104,6 +107,15 @@ def load(
         desk = Desk(translator, job.config, partial(metrics.note, name))
         metrics.watch(name, desk)
         yield Served(name, source, target, desk)
+
+
+def describe_tag(translator: Translator) -> str:
+    """Return what is to be known of a model's language tags; nothing if it has none."""
+    if translator.tag:
+        return f", tag: {translator.tag}"
+    tags = translator.subwords["source"].tags
+    some = f"{', '.join(tags[:MOST_TAGS])}{', …' * (len(tags) > MOST_TAGS)}"
+    return f", no tag for it: texts must begin with their own ({some})" if tags else ""
 
 
 class _Server(uvicorn.Server):
