@@ -14,7 +14,9 @@ is OUT/model: two parts of the weights after these steps and one part from befor
     python recipes/box.py DATA --out runs/box-en-de --captions MULTI30K --from en-de
 """
 
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,20 +51,21 @@ LAST = Last(
         "numerals": 6.0,
     },
     replace(LONG, training=SHORT),
-    VaryConfig(capitals=0.1, small=0.1, symbols=0.15, typos=0.1),
+    VaryConfig(capitals=0.1, small=0.1, symbols=0.15, typos=0.1, names=1.0),
 )
 WAY = Way(LONG, LAST, CORPORA)
 NUMERALS = 60_000
 SHARES = 1, 2  # of the weights before and after the last steps: numbers stay right, and news and the rest lose less
 # Everyday test sentences are also typed in each of these forms, one at a time.
 FORMS = {form: VaryConfig(**{form: 1.0}) for form in ("capitals", "small", "symbols", "typos")}
+NAME = re.compile(r"\b[^\W\d_]{4,}\b")
 
 
 def make_light(start: str) -> Way:
     """Return the last steps for a CPU: fewer, on smaller batches."""
     config = tune(read_config(find_model(Path(start))), light=True)
     batch = replace(config.batch, source_tokens=4000, target_tokens=4000)
-    limits = {"steps": 1000, "checkpoint_steps": 250, "patience": None}
+    limits = {"steps": 600, "checkpoint_steps": 150, "patience": None}
     training = replace(config.training, schedule="linear", **limits)
     return replace(WAY, last=replace(LAST, config=replace(config, batch=batch, training=training)))
 
@@ -94,6 +97,24 @@ def ask(recipe: Recipe, model: Path, languages: tuple[str, str]) -> None:
         return found
 
     recipe.step("numbers in words", work)
+
+
+def count_names(recipe: Recipe, name: str, texts: Sequence[Path]) -> None:
+    """Count the names of a test set that source and reference spell alike, and those that are so in the translation."""
+
+    def work() -> Found:
+        wrong: list[str] = []
+        names = 0
+        for source, reference, said in zip(*map(read_lines, texts), strict=True):
+            words = set(NAME.findall(source)) & set(NAME.findall(reference))
+            for word in sorted(word for word in words if word[0].isupper()):
+                names += 1
+                if word not in said:
+                    wrong.append(word)
+        print(f"names of {name}: {names - len(wrong):,} of {names:,} right", file=sys.stderr)
+        return {"right": names - len(wrong), "of": names, "wrong": wrong}
+
+    recipe.step(f"names {name}", work)
 
 
 def hold_out(recipe: Recipe, tatoeba: Pair, languages: tuple[str, str]) -> Pair:
@@ -155,6 +176,8 @@ def main() -> None:
     for name, (source, reference) in {DEV: dev, **tests}.items():
         said = recipe.translate(f"{name}.{languages[1]}", model, source)
         recipe.score(name, said, reference, language=languages[1])
+        if name in (DEV, TEST):
+            count_names(recipe, name, (source, reference, said))
     ask(recipe, model, languages)
     recipe.finish()
 

@@ -24,6 +24,7 @@ from transduce.text.numbers import (
     say_time,
     say_year,
 )
+from transduce.text.vary import make_up_name
 
 Pair = tuple[str, str]
 T = TypeVar("T")
@@ -49,6 +50,11 @@ PERSONS = (
     ),
     *(("Our teacher", "Unsere Lehrerin"), ("The woman", "Die Frau"), ("His wife", "Seine Frau"), ("Mary", "Maria")),
     *(("The king", "Der König"), ("My best friend", "Mein bester Freund"), ("Our neighbour", "Unser Nachbar")),
+)
+# Half of the persons have made-up names, which resemble these.
+NAMES = (
+    *("Sarah", "Okonkwo", "Freya", "Miroslav", "Aylin", "Hansen", "Giulia", "Takeshi", "Beatriz", "Novak", "Priya"),
+    *("Lindqvist", "Amara", "Dubois", "Kowalski", "Nguyen", "Fernando", "Siobhan", "Petrescu", "Yusuf", "Ingrid"),
 )
 
 FRAMES: dict[str, tuple[Pair, ...]] = {
@@ -180,6 +186,14 @@ def say_number(n: int, figures: bool = False) -> Pair:
     return english_cardinal(n), german_cardinal(n)
 
 
+def draw_person(random: Random) -> Pair:
+    """Draw a person, whose name may be made up."""
+    if random.random() < 0.5:
+        return pick(random, PERSONS)
+    names = [make_up_name(pick(random, NAMES), random) for _ in range(1 + (random.random() < 0.4))]
+    return " ".join(names), " ".join(names)
+
+
 def draw_number(random: Random) -> int:
     """Draw a number, mostly of two figures; never 1 or one that ends in 01, whose German depends on what is counted."""
     share = random.random()
@@ -248,7 +262,7 @@ def fill(frame: Pair, random: Random) -> Pair:
         "people": pick(random, PEOPLE),
         "others": others,
         "spans": pick(random, SPANS),
-        "person": pick(random, PERSONS),
+        "person": draw_person(random),
         "p": draw_price(random, figures),
         "t": draw_time(random, figures),
         "u": draw_time(random, figures),

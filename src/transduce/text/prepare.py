@@ -105,7 +105,6 @@ class _Preparation:
     def __init__(self, folder: Path, config: PrepareConfig, inputs: Inputs):
         self.folder, self.config, self.inputs = folder, config, inputs
         self.workers = config.workers or usable_cores()
-        self.vary = Varier(config.vary, config.seed)
         self.report = Report.begin(inputs.train, config.seed)
         self.dropped = _open_dropped(folder / DROPPED) if config.save_dropped else None
 
@@ -227,8 +226,8 @@ class _Preparation:
             if kept >= LONG_LEARNING:
                 _say(f"{name} {config.size:,} subwords; once the pairs are read, SentencePiece reports no progress")
             with show_progress(name, kept, "pairs") as progress:
-                # Symbols and typos are to be spelled out, not to become subwords.
-                forms = Varier(replace(self.config.vary, symbols=0.0, typos=0.0), self.config.seed)
+                # Symbols, typos and made-up names are to be spelled out, not to become subwords.
+                forms = Varier(replace(self.config.vary, symbols=0.0, typos=0.0, names=0.0), self.config.seed)
                 lines = train.lines(chosen, sides, progress.update, forms)
                 try:
                     model = Subwords(_learn(lines, config))
@@ -331,7 +330,7 @@ class _Preparation:
             return
         done = 0
         model_files = models["source"].model, models["target"].model
-        arguments = (spool.path, *model_files, limit, self.dropped is not None, self.vary)
+        arguments = (spool.path, *model_files, limit, self.dropped is not None, self.config.vary, self.config.seed)
         with (
             show_progress("encoding", len(verdicts), "pairs") as progress,
             closing(parallel_map(EncodeTask, arguments, spool.cut(verdicts), self.workers)) as results,

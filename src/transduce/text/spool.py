@@ -14,7 +14,7 @@ from transduce.text.language import Languages
 from transduce.text.select import CODES, DEV, KEPT
 from transduce.text.shards import SIDES, Side
 from transduce.text.subwords import Subwords
-from transduce.text.vary import Varier
+from transduce.text.vary import Varier, VaryConfig
 
 Sides = dict[Side, tuple[np.ndarray, np.ndarray]]  # all tokens in a row, and the sentences' lengths
 _RULE_OF = {code: rule for rule, code in CODES.items()}
@@ -121,11 +121,13 @@ class EncodeTask:
         target: bytes,
         limit: int | None,
         all_dropped: bool,
-        vary: Varier,
+        vary: VaryConfig,
+        seed: int,
     ):
         model = Subwords(source)
         self.models: dict[Side, Subwords] = {"source": model, "target": model if source == target else Subwords(target)}
-        self.spool, self.limit, self.all_dropped, self.vary = spool, limit, all_dropped, vary
+        self.spool, self.limit, self.all_dropped = spool, limit, all_dropped
+        self.vary = Varier(vary, seed, is_rare=lambda word: len(model.encode(word)) > 1)
 
     def __call__(self, block: SpoolBlock) -> Encoded:
         with self.spool.open("rb") as file:

@@ -5,9 +5,10 @@ A pair is chosen by its checksum, so that the same pairs are chosen with any num
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import ClassVar, NamedTuple
 from zlib import crc32
@@ -32,6 +33,9 @@ class VaryConfig(Settings):
     addresses"""
     typos: float = 0.0
     """share to add with typing errors in the source"""
+    names: float = 0.0
+    """share to add with made-up names in place of rare names that both sides have, to learn to copy names; most pairs
+    have none"""
 
     def problems(self) -> Iterator[str]:
         """Yield shares that are out of range."""
@@ -58,9 +62,10 @@ class Varied(NamedTuple):
 class Varier:
     """Makes the other forms of pairs."""
 
-    def __init__(self, config: VaryConfig, seed: int):
+    def __init__(self, config: VaryConfig, seed: int, is_rare: Callable[[str], bool] = lambda word: True):
+        self.forms = _FORMS | {"names": partial(change_names, is_rare=is_rare)}
         self.chosen = [
-            (kind, share * 2**32, seed * len(_FORMS) + number)
+            (kind, share * 2**32, seed * len(self.forms) + number)
             for number, (kind, share) in enumerate(config.shares().items())
             if share
         ]
@@ -70,7 +75,7 @@ class Varier:
         text = f"{source}\t{target}".encode() if self.chosen else b""
         for kind, limit, salt in self.chosen:
             drawn = crc32(text, salt)
-            if drawn < limit and (other := _FORMS[kind](source, target, Random(drawn))) != (source, target):
+            if drawn < limit and (other := self.forms[kind](source, target, Random(drawn))) != (source, target):
                 yield Varied(kind, other)
 
 
@@ -107,7 +112,36 @@ def slip(source: str, target: str, chance: Random) -> Pair:
     return source, target
 
 
+def change_names(source: str, target: str, chance: Random, is_rare: Callable[[str], bool]) -> Pair:
+    """Change the rare names that stand on both sides equally often, the same way on both."""
+    words = [Counter(_WORD.findall(side)) for side in (source, target)]
+    changed: dict[str, str] = {}
+    for name, count in words[0].items():
+        if count == words[1][name] and name.istitle() and len(name) > 2 and is_rare(name):
+            changed[name] = make_up_name(name, chance)
+    source, target = (_WORD.sub(lambda word: changed.get(word[0], word[0]), side) for side in (source, target))
+    return source, target
+
+
+def make_up_name(name: str, chance: Random) -> str:
+    """Change about half of a name's letters: vowels to vowels, consonants to consonants of the same script."""
+    letters: list[str] = []
+    for letter in name:
+        plain = unicodedata.normalize("NFD", letter)[0].lower()
+        alike = next((kind for kind in _ALIKE if plain in kind), "")
+        if alike and chance.random() < 0.5:
+            changed = alike[int(chance.random() * len(alike))]
+            letters.append(changed.upper() if letter.isupper() else changed)
+        else:
+            letters.append(letter)
+    return "".join(letters)
+
+
+_WORD = re.compile(r"[^\W\d_]+")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+# Vowels and consonants of Latin, Cyrillic and Greek; frequent ones more than once.
+_ALIKE = ("aaaeeeeiiioou", "bbccddffgghjkkllllmmmnnnnpprrrrssssttttvvwz")
+_ALIKE += ("аааеееииооуыюя", "бвгддзжккллмммнннппрррссттфхцчш", "αααεεηιιιοοουω", "βγδζθκλμνπρσστφχψ")
 _EMOJI = [range(0x1F600, 0x1F650), range(0x1F300, 0x1F5FF), range(0x1F680, 0x1F6C6), range(0x1F90C, 0x1F9FF)]
 _SIGNS = [range(0x2600, 0x2700), range(0x2190, 0x2200), range(0x25A0, 0x2600), range(0x2700, 0x27C0)]
 # Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, kana, Hangul, Chinese characters; Latin with rare marks.
