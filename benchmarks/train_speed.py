@@ -127,7 +127,7 @@ def make_ours(config: ModelConfig, device: torch.device) -> Step:
         with autocast(device):
             losses = objective.measure(part.to(device))
         (losses[0] / batch.target_tokens).backward()
-        optimiser.update(1, losses[0].detach())
+        optimiser.update(1e-4, losses[0].detach())
 
     return step
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # Triton is not installed everywhere
 # this many pairs of query and key, padding included, unless one alone has more.
 SIMILAR = 0.7
 BLOCK_PAIRS = 1 << 21
+LONG_PAIRS = 1 << 18  # from here on, torch's fused attention is as fast in bf16 on a CPU, and needs less memory
 
 Weights = list[Tensor]  # one layer's attention weights: (heads, query, key) of each sentence
 
@@ -241,10 +242,14 @@ def attend(
 ) -> Float[Tensor, "sentences heads query d_v"]:
     """softmax(score(Q, K)) V (equation 1) on dense blocks; a list given as `weights` receives the softmax."""
     if weights is None and score.additive is None:
-        return functional.scaled_dot_product_attention(
-            query, key, value, mask, dropout, is_causal=causal, scale=score.scale
-        )
-    scores = score(query, key)
+        if not _is_slow_fused(query, key):
+            return functional.scaled_dot_product_attention(
+                query, key, value, mask, dropout, is_causal=causal, scale=score.scale
+            )
+        with torch.autocast("cpu", enabled=False):
+            scores = score(query.float(), key.float())
+    else:
+        scores = score(query, key)
     if causal:
         may = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         mask = may if mask is None else mask & may
@@ -253,7 +258,16 @@ def attend(
     share = scores.softmax(-1)
     if weights is not None:
         weights.append(share)
-    return functional.dropout(share, dropout, training=dropout > 0) @ value
+    return functional.dropout(share, dropout, training=dropout > 0).to(value.dtype) @ value
+
+
+def _is_slow_fused(query: Tensor, key: Tensor) -> bool:
+    """Whether torch's fused attention is slower than the formula: its gradient in bf16 on a CPU, but for long sentences.
+
+    The formula's scores are in float32 there, so its gradients are at least as close to those of float32.
+    """
+    short = query.shape[-2] * key.shape[-2] <= LONG_PAIRS
+    return query.is_cpu and query.dtype == torch.bfloat16 and query.requires_grad and short
 
 
 class MultiHeadAttention(nn.Module):
