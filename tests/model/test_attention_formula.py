@@ -1,6 +1,8 @@
 """Attention over rows against equation 1 written out, sentence by sentence, head by head, query by query."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -11,9 +13,10 @@ from hypothesis import strategies as st
 from rows import assert_near
 from rows import one_thread as one_thread
 from torch import Tensor
+from torch.nn import functional
 
 from transduce.model import attention
-from transduce.model.attention import MultiHeadAttention, Score, Spans, Weights
+from transduce.model.attention import MultiHeadAttention, Score, Spans, Weights, attend
 
 Kind = Literal["scaled", "unscaled", "additive"]
 KINDS: list[Kind] = ["scaled", "unscaled", "additive"]
@@ -231,3 +234,26 @@ def test_a_row_without_sentences_gives_zeros_and_a_gradient():
     for parameter in module.parameters():
         assert parameter.grad is not None
         assert torch.equal(parameter.grad, torch.zeros_like(parameter))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [3, 28, 100])
+def test_in_bf16_on_a_cpu_gradients_are_as_exact_as_torchs_fused_ones(length: int, causal: bool):
+    """Both are compared with float64; the formula is taken because its gradients are several times as fast there."""
+    torch.manual_seed(0)
+    parts = [(scale * torch.randn(6, 4, length, 16)).bfloat16() for scale in (3, 3, 1)]
+    weights = torch.randn(6, 4, length, 16).bfloat16()
+    fused = partial(functional.scaled_dot_product_attention, is_causal=causal)
+
+    def differentiate(attention: Callable[..., Tensor], dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
+        inputs = [part.detach().to(dtype).requires_grad_() for part in parts]
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            found = attention(*inputs)
+        assert found.dtype == dtype
+        return [found.double(), *(one.double() for one in torch.autograd.grad(found, inputs, weights.to(dtype)))]
+
+    exact = differentiate(fused, torch.float64)
+    ours = differentiate(lambda q, k, v: attend(q, k, v, Score("scaled", 4, 16), causal=causal))
+    for one, other, true in zip(ours, differentiate(fused), exact):
+        assert (one - true).norm() < 1.5 * (other - true).norm()
+        assert (one - true).norm() < 0.01 * true.norm()

@@ -14,6 +14,7 @@ from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch, Batches
 from transduce.text.shards import DataSet
 from transduce.text.subwords import PAD
+from transduce.training import loss as loss_module
 from transduce.training.loss import Objective, agreeing_loss, smoothed_loss
 
 VOCABULARY = 29
@@ -158,3 +159,26 @@ def test_the_sum_over_pieces_is_the_sum_of_the_whole(data: Path, batch: Batch, p
     torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=0)
     for weight, gradient in zip(objective.parameters(), gradients):
         torch.testing.assert_close(weight.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("most", [1, 30 * VOCABULARY, 1 << 24])
+def test_logits_held_in_parts_give_the_same_loss_and_gradients(
+    data: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch, most: int, biases: bool
+):
+    """However few are held at a time; without gradients, nothing is computed for them."""
+    config = ModelConfig(vocabulary=400, layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0, biases=biases)
+    torch.manual_seed(1)
+    objective = Objective(Transformer(config), 0.1)
+    rows = batch.source, batch.source_offsets, batch.target_input, batch.target_offsets
+    monkeypatch.setattr(loss_module, "MOST_LOGITS", most)
+    with one_thread():
+        whole = 3 * reference(objective.model(*rows), batch.target, 0.1)
+        expected = torch.autograd.grad(whole, list(objective.parameters()))
+        found = objective.measure(batch)
+        torch.testing.assert_close(3 * found[0], whole, rtol=1e-5, atol=0)
+        gradients = torch.autograd.grad(3 * found[0], list(objective.parameters()))
+        with torch.no_grad():
+            assert torch.equal(objective.measure(batch), found)
+    for gradient, other in zip(gradients, expected):
+        torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-5)

@@ -134,11 +134,12 @@ class _ProjectedLoss(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
         padding: int,
+        learns: bool,
     ) -> Tensor:
         matrix = rounded(weight, states.dtype)
         room = room_for_logits(states, matrix)
         each = len(room)
-        learns = any(ctx.needs_input_grad[:3])
+        learns = learns and any(ctx.needs_input_grad[:3])
         gradients = torch.empty_like(states) if learns else None
         changes: Tensor | None = None
         bias_changes = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
@@ -158,7 +159,7 @@ class _ProjectedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         found = (None if each is None else each * gradient[0] for each in ctx.saved_tensors)
-        return *found, None, None, None
+        return *found, None, None, None, None
 
 
 def projected_loss(
@@ -173,4 +174,4 @@ def projected_loss(
     dtype = compute_dtype(states)
     rows = states.to(dtype), weight, bias, targets
     with torch.cuda.device_of(states):
-        return _ProjectedLoss.apply(*rows, smoothing, padding)  # pyright: ignore[reportReturnType]
+        return _ProjectedLoss.apply(*rows, smoothing, padding, torch.is_grad_enabled())  # pyright: ignore[reportReturnType]

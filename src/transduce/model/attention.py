@@ -262,9 +262,10 @@ def attend(
 
 
 def _is_slow_fused(query: Tensor, key: Tensor) -> bool:
-    """Whether torch's fused attention is slower than the formula: its gradient in bf16 on a CPU, but for long sentences.
+    """Whether torch's fused attention takes longer than the formula.
 
-    The formula's scores are in float32 there, so its gradients are at least as close to those of float32.
+    On a CPU its gradient in bf16 does, but for long sentences. The formula's scores are in float32 there, so it is as
+    exact.
     """
     short = query.shape[-2] * key.shape[-2] <= LONG_PAIRS
     return query.is_cpu and query.dtype == torch.bfloat16 and query.requires_grad and short

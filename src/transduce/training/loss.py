@@ -1,12 +1,18 @@
 """The loss that training minimises (section 5.4): cross-entropy against smoothed targets."""
 
+from typing import Any
+
+import torch
 from jaxtyping import Float, Int, Int32
 from torch import Tensor, nn, stack
+from torch.nn import functional
 
 from transduce.model.layers import can_fuse
 from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch
 from transduce.text.subwords import PAD
+
+MOST_LOGITS = 1 << 24  # held at a time where our own kernels do not run
 
 
 def smoothed_loss(
@@ -42,6 +48,46 @@ def agreeing_loss(
     return (one[0] + two[0]) / 2 + strength / 4 * apart.sum(), (one[1] + two[1]) / 2
 
 
+class _LossByParts(torch.autograd.Function):
+    """The smoothed loss of some rows at a time: their logits become gradients at once, and are gone."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        label_smoothing: float,
+        learns: bool,
+    ) -> Tensor:
+        each = max(1, MOST_LOGITS // len(weight))
+        learns = learns and any(ctx.needs_input_grad[:3])
+        weight = weight.detach().requires_grad_(learns)
+        bias = None if bias is None else bias.detach().requires_grad_(learns)
+        sums = states.new_zeros(2, dtype=torch.float32)
+        gradients: list[Tensor] = []
+        changes: list[Tensor] = []  # of the weight and, if there is one, the bias
+        for some, wanted in zip(states.split(each), targets.split(each), strict=True):
+            with torch.set_grad_enabled(learns):
+                rows = some.detach().requires_grad_(learns)
+                losses = smoothed_loss(functional.linear(rows, weight, bias), wanted, label_smoothing)
+            sums += torch.stack(losses).detach()
+            if learns:
+                inputs = [rows, weight] if bias is None else [rows, weight, bias]
+                gradient, *more = torch.autograd.grad(losses[0], inputs)
+                gradients.append(gradient)
+                changes = [change.add_(one) for change, one in zip(changes, more)] if changes else more
+        if learns:
+            ctx.save_for_backward(torch.cat(gradients), *changes)
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        states, weight, *bias = (each * gradient[0] for each in ctx.saved_tensors)
+        return states, weight, *(bias or [None]), None, None, None
+
+
 class Objective(nn.Module):
     """The model together with its loss: the module that is wrapped for several processes, or captured."""
 
@@ -75,7 +121,9 @@ class Objective(nn.Module):
 
             output = self.model.output_weight, self.model.output_bias
             return projected_loss(states, *output, target, self.label_smoothing, PAD)
-        return stack(smoothed_loss(self.model.project(states), target, self.label_smoothing))
+        output = self.model.output_weight, self.model.output_bias
+        learns = torch.is_grad_enabled()
+        return _LossByParts.apply(states, *output, target, self.label_smoothing, learns)  # pyright: ignore[reportReturnType]
 
     def _agree(self, states: Tensor, others: Tensor, target: Tensor) -> Float[Tensor, "2"]:
         if can_fuse(states):
