@@ -12,7 +12,7 @@ import pytest
 from systems import damage, make_sentences, make_texts
 
 from transduce.scoring import charts
-from transduce.scoring.findings import ScoreReport, ScoreRequest
+from transduce.scoring.findings import ScoreJob, ScoreReport
 from transduce.scoring.metrics import Measured, MetricSettings, mean_of, measure
 from transduce.scoring.perplexity import Likelihood
 from transduce.scoring.report import make_page, write_report
@@ -78,9 +78,9 @@ def make_report(
     texts = make_texts(systems, references or [REFERENCES], source)
     settings = MetricSettings(language="de")
     options = {"samples": 30, "examples": 5} | options
-    request = ScoreRequest(systems=(), references=(Path("ref.de"),), **options)
-    scores = judge(measure(texts, names, settings), request.samples, request.seed)
-    return ScoreReport(request, settings, texts, scores)
+    job = ScoreJob(systems=(), references=(Path("ref.de"),), **options)
+    scores = judge(measure(texts, names, settings), job.samples, job.seed)
+    return ScoreReport(job, settings, texts, scores)
 
 
 def test_the_scores_and_their_signatures_are_there():

@@ -23,7 +23,7 @@ from transduce.interop.rewrite import (
     Embeddings,
     Imported,
     Linear,
-    Order,
+    SineOrder,
     Tensors,
     below,
     make_config,
@@ -298,7 +298,7 @@ def _linear(tensors: Tensors, name: str) -> Linear:
     return Linear(tensors(f"{name}/weight"), tensors.find(f"{name}/bias"))
 
 
-def _positions(draft: Draft, encoder: "_Stack", decoder: "_Stack") -> Order:
+def _positions(draft: Draft, encoder: "_Stack", decoder: "_Stack") -> SineOrder:
     """Add positions that are not the paper's to the draft; return the order of sines and cosines of those that are."""
     if encoder.rotary:
         return "turns"
@@ -311,7 +311,7 @@ def _positions(draft: Draft, encoder: "_Stack", decoder: "_Stack") -> Order:
     source, target = (table.flatten(0, -2) for table in tables if table is not None)
     known = min(len(source), len(target))
     turns = sinusoids(torch.arange(known), source.shape[1])
-    orders: dict[Order, Tensor] = {"turns": turns, "halves": torch.cat((turns[:, 0::2], turns[:, 1::2]), 1)}
+    orders: dict[SineOrder, Tensor] = {"turns": turns, "halves": torch.cat((turns[:, 0::2], turns[:, 1::2]), 1)}
     for order, usual in orders.items():
         if all(torch.allclose(table[:known], usual, atol=1e-3) for table in (source, target)):
             return order

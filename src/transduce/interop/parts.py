@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from transduce.config import ModelConfig
-from transduce.interop.rewrite import Linear, Order, reorder
+from transduce.interop.rewrite import Linear, SineOrder, reorder
 from transduce.model.positions import sinusoids
 from transduce.model.transformer import Transformer
 
@@ -65,7 +65,7 @@ class Parts:
         yield "decoder", self.decoder, self.decoder_norm
 
 
-def take_apart(model: Transformer, width: int, order: Order = "turns") -> Parts:
+def take_apart(model: Transformer, width: int, order: SineOrder = "turns") -> Parts:
     """Return the model's parts, with heads of this width for queries, keys and values."""
     config = model.config
     weights = {name: weight.detach().float().cpu() for name, weight in model.named_parameters()}

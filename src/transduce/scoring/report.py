@@ -146,8 +146,8 @@ def _scores(report: ScoreReport, names: Sequence[str]) -> str:
         value = f'<td colspan="{len(names)}"><span class="value">{report.likelihood.perplexity:,.2f}</span></td>'
         rows.append(f"<tr><th><b>perplexity</b><small>{what}</small></th>{value}</tr>")
     note = ""
-    if report.request.samples:
-        note = f"± is the 95 % interval over {report.request.samples:,} resamples of the sentences."
+    if report.job.samples:
+        note = f"± is the 95 % interval over {report.job.samples:,} resamples of the sentences."
         if len(names) > 1:
             note += f" Differences are from {names[0]}; p is from a two-sided paired bootstrap test."
     return f'<div class="wide"><table>{"".join(rows)}</table></div>\n<p><small>{escape(note)}</small></p>'
@@ -197,10 +197,10 @@ def _charts(report: ScoreReport, names: Sequence[str]) -> str:
 
 def _sentences(report: ScoreReport, names: Sequence[str]) -> str:
     ordering = _ordering(report)
-    if ordering is None or not report.request.examples:
+    if ordering is None or not report.job.examples:
         return ""
     found = [scores[ordering].measured for scores in report.scores]
-    lists = list(_lists(found, names, _lengths(report)[0], report.request.examples))
+    lists = list(_lists(found, names, _lengths(report)[0], report.job.examples))
     links = "".join(f'<a href="#list-{n}">{escape(title)}</a>' for n, (title, _, _) in enumerate(lists))
     parts = [
         f"<nav>{links}</nav>",

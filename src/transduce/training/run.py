@@ -46,7 +46,7 @@ METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "m
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class TrainJob:
     """What `transduce train` was asked to do."""
 
     data: Path
@@ -80,29 +80,29 @@ class _Silent:
     def say(self, text: str) -> None: ...
 
 
-def run_training(request: Request) -> Outcome:
+def run_training(job: TrainJob) -> Outcome:
     """Set up or resume a run, train it, and write its model."""
-    with join_processes(request.device) as processes, ExitStack() as held:
+    with join_processes(job.device) as processes, ExitStack() as held:
         with processes.together():
-            data = DataSet.open(request.data)
-            config = fit_to_data(request.config, data)
+            data = DataSet.open(job.data)
+            config = fit_to_data(job.config, data)
             if config.training.sharded and "RANK" not in os.environ:
                 raise ConfigError(
                     "training.sharded splits the weights over several processes, but there is only one; start "
                     "several with: torchrun --standalone --nproc-per-node 8 -m transduce train …"
                 )
-            torch.set_num_threads(choose_threads(config.model, request.threads))
+            torch.set_num_threads(choose_threads(config.model, job.threads))
         found = None
         with processes.together():
             if processes.first:
-                held.enter_context(_own(request.out))
-                found = _find_checkpoint(request, config, data)
+                held.enter_context(_own(job.out))
+                found = _find_checkpoint(job, config, data)
         checkpoint, problems = processes.share(found) or (None, [])
-        with _set_up(request, config, data, checkpoint, processes) as run:
+        with _set_up(job, config, data, checkpoint, processes) as run:
             for problem in problems:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
             try:
-                if request.start and not request.start.encoder and checkpoint is None:
+                if job.start and not job.start.encoder and checkpoint is None:
                     validate(run, counts=False)  # the scores to compare with
                 reason = train(run)
             except torch.AcceleratorError as error:
@@ -181,28 +181,28 @@ def _is_run(out: Path) -> bool:
         return False  # another program's config.json
 
 
-def _find_checkpoint(request: Request, config: Config, data: DataSet) -> tuple[Path, list[str]] | None:
+def _find_checkpoint(job: TrainJob, config: Config, data: DataSet) -> tuple[Path, list[str]] | None:
     """Return the checkpoint to resume from, if there is one, and what is wrong with those after it."""
-    checkpoints = Checkpoints(request.out)
-    if checkpoints.all() and not request.resume:
+    checkpoints = Checkpoints(job.out)
+    if checkpoints.all() and not job.resume:
         newest = checkpoints.all()[-1].name
-        raise DataError(f"{request.out}: holds a run ({newest}); --resume continues it, or name another --out")
-    if not checkpoints.all() and (request.out / MODEL).exists():
-        raise DataError(f"{request.out}: holds a model but no checkpoints to resume from; name another --out")
-    found = checkpoints.newest_good() if request.resume else None
+        raise DataError(f"{job.out}: holds a run ({newest}); --resume continues it, or name another --out")
+    if not checkpoints.all() and (job.out / MODEL).exists():
+        raise DataError(f"{job.out}: holds a model but no checkpoints to resume from; name another --out")
+    found = checkpoints.newest_good() if job.resume else None
     if found:
-        refuse_differences(found[0], config, data, request.start)
+        refuse_differences(found[0], config, data, job.start)
         checkpoints.go_back(found[0])
-        if request.start:
-            flag = "--encoder-from" if request.start.encoder else "--from"
-            note = f"{flag} {request.start.path} applies only to the start of a run: ignored"
+        if job.start:
+            flag = "--encoder-from" if job.start.encoder else "--from"
+            note = f"{flag} {job.start.path} applies only to the start of a run: ignored"
             print(note, file=sys.stderr)
     return found
 
 
 @contextmanager
 def _set_up(
-    request: Request, config: Config, data: DataSet, checkpoint: Path | None, processes: Processes
+    job: TrainJob, config: Config, data: DataSet, checkpoint: Path | None, processes: Processes
 ) -> Iterator[Run]:
     """Put together the model, optimiser, batches and log files."""
     training = config.training
@@ -211,8 +211,8 @@ def _set_up(
         model = Transformer(config.model)
         notes = check_room(data, config)
         origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
-        if request.start and checkpoint is None:
-            origin, of_start = request.start.begin(model, data)
+        if job.start and checkpoint is None:
+            origin, of_start = job.start.begin(model, data)
             notes += of_start
         model.to(processes.device)
         frozen = freeze(model, training.freeze)
@@ -232,10 +232,10 @@ def _set_up(
         live: Live = _Silent()
         files: list[MetricsFile | EventFile] = []
         if processes.first:
-            write_json(request.out / "config.json", strict.to_dict(config))
+            write_json(job.out / "config.json", strict.to_dict(config))
             files = [
-                MetricsFile(request.out / METRICS, after=state.step),
-                EventFile(request.out / EVENTS, after=state.step),
+                MetricsFile(job.out / METRICS, after=state.step),
+                EventFile(job.out / EVENTS, after=state.step),
             ]
             for file in files:
                 stack.callback(file.close)
@@ -249,7 +249,7 @@ def _set_up(
             )
             if steps_take_long(config, processes.device):
                 notes.append(describe_long_steps(config))
-            until = None if request.seconds is None else state.seconds + request.seconds
+            until = None if job.seconds is None else state.seconds + job.seconds
             others = {"epochs": training.epochs, "tokens": training.tokens}
             live = stack.enter_context(show_training(training.steps, state.step, until, **others))
             if "dev" not in data.splits or data.dev.pairs == 0:
@@ -263,7 +263,7 @@ def _set_up(
         if captures(training, config.model, processes):
             captured = CapturedStep(objective, state.optimiser, autocast)
         yield Run(
-            folder=request.out,
+            folder=job.out,
             config=config,
             data=data,
             batches=batches,
@@ -272,7 +272,7 @@ def _set_up(
             objective=wrapped,
             origin=origin,
             autocast=autocast,
-            limits=Limits(training, request.seconds),
+            limits=Limits(training, job.seconds),
             meter=Meter(
                 config.model,
                 batches,
