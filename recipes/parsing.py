@@ -26,7 +26,7 @@ from recipe import Arguments, Found, Recipe, count, find_text, run, write_lines
 from transduce.config import Config
 from transduce.errors import DataError, UsageError
 from transduce.model.saved import find_model, read_config
-from transduce.presets import PRESETS, borrow_encoder
+from transduce.presets import PRESETS, fit_to_encoder
 from transduce.scoring.texts import read_treebank
 from transduce.text.inputs import PARSING
 from transduce.training.averaging import choose_checkpoints
@@ -120,7 +120,7 @@ class Course:
         if len(banks) > 1:
             self.config = change(self.config, steps=STEPS, checkpoint_steps=STEPS // 12)
         if encoder:
-            self.config = borrow_encoder(self.config, read_config(find_model(encoder)))
+            self.config = fit_to_encoder(self.config, read_config(find_model(encoder)))
         self.start = Start(encoder, encoder=True) if encoder else None
         settings = {"subwords": replace(PARSING.subwords, size=subwords, reuse=encoder), **self.writing}
         self.data = recipe.prepare("data", trees=self.trees, dev_trees=(banks[0].dev,), **settings)

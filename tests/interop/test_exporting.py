@@ -27,7 +27,7 @@ from transduce.doors.export import KINDS as KINDS_OF_THE_DOOR
 from transduce.errors import ConfigError, UsageError
 from transduce.interop import exporting, to_ctranslate2, to_huggingface, to_onnx, to_program
 from transduce.interop.alone import Translator as Alone
-from transduce.interop.check import Said, judge
+from transduce.interop.check import Said, check_quality
 from transduce.interop.exporting import ExportJob, Kind, export_model
 from transduce.interop.importing import ImportJob, import_model
 from transduce.interop.parts import Parts
@@ -294,8 +294,8 @@ def test_an_export_that_says_something_else_is_not_kept(
 def test_int8_may_lose_what_may_be_chance(wrong: int, good: bool):
     references = [f"{one} {another} {one}" for one in LINES["target"] for another in LINES["target"]][:30]
     theirs = ["nein"] * wrong + references[wrong:]
-    said, judged = judge(references, theirs, references, "bleu")
-    assert judged == good
+    said, passes = check_quality(references, theirs, references, "bleu")
+    assert passes == good
     assert f"BLEU {corpus_bleu(theirs, references).score:.2f}, ours in float32 100.00" in said
     chances = re.findall(r", by chance with p = ([\d.]+) ", said)
     assert bool(chances) == bool(wrong)

@@ -104,7 +104,7 @@ def _is_slow(start: Path, device: str) -> bool:
 
 def _starting_config(preset: str | None, start: Path | None, encoder: Path | None, light: bool) -> Config:
     """Return the settings to lay others over: a preset's, or those for fine-tuning the model to begin with."""
-    from transduce.presets import borrow_encoder, get, tune
+    from transduce.presets import fit_to_encoder, get, tune
 
     config = get(preset or "base").config
     if encoder is None and (preset or start is None):
@@ -113,7 +113,7 @@ def _starting_config(preset: str | None, start: Path | None, encoder: Path | Non
     from transduce.model.saved import find_model, read_config
 
     if encoder:
-        return borrow_encoder(config, read_config(find_model(encoder)))
+        return fit_to_encoder(config, read_config(find_model(encoder)))
     assert start
     return tune(read_config(find_model(start)), light=light)
 

@@ -182,7 +182,7 @@ def check(
         though = ", though all greedy translations are the same" * greedily_same
         wrong.append(f"probabilities differ by up to {apart:.2g} nats a token, and {APART} is allowed{though}")
     if not exact:
-        line, good = judge(ours, theirs, text.references, "bleu")
+        line, good = check_quality(ours, theirs, text.references, "bleu")
         found.append(line)
         wrong += [] if good else [WORSE_BY.format("BLEU")]
     return Check(tuple(found), tuple(wrong))
@@ -218,7 +218,7 @@ def _compare_scores(translator: Translator, lines: Sequence[str], ours: Sequence
     return max(abs(one - other) / len(pair[1]) for one, other, pair in zip(expected, score(pairs), pairs))
 
 
-def judge(
+def check_quality(
     ours: list[str], theirs: list[str], references: list[str] | None, metric: Literal["bleu", "parseval"]
 ) -> tuple[str, bool]:
     """Say how their translations or trees score, and return whether a loss is small enough or may be chance."""

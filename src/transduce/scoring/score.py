@@ -44,7 +44,7 @@ def score(job: ScoreJob, likelihood: Measure | None = None) -> ScoreReport:
     if likelihood:
         assert texts.source is not None
         surprise = likelihood(texts.source, texts.first_references())
-    return ScoreReport(job, settings, texts, judge(measured, job.samples, job.seed), surprise)
+    return ScoreReport(job, settings, texts, compare_systems(measured, job.samples, job.seed), surprise)
 
 
 def publish(report: ScoreReport) -> None:
@@ -110,7 +110,7 @@ def check_job(job: ScoreJob, *, needs_source: bool) -> None:
             raise DataError(f"{path}: its folder does not exist; create it, or choose another name for {flag}")
 
 
-def judge(measured: list[list[Measured]], samples: int, seed: int) -> list[list[Score]]:
+def compare_systems(measured: list[list[Measured]], samples: int, seed: int) -> list[list[Score]]:
     """Resample all results with the same draws, and compare each system with the first."""
     if not samples:
         return [[Score(found) for found in of_system] for of_system in measured]

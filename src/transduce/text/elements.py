@@ -20,7 +20,7 @@ _VOCABULARIES = {
 }
 PARAGRAPHS = {"w:p", "a:p", "text:p", "text:h"}
 # Deleted text, and comments on the text.
-UNTOUCHED = {"w:del", "w:moveFrom", "text:tracked-changes", "office:annotation"}
+LEFT_ALONE = {"w:del", "w:moveFrom", "text:tracked-changes", "office:annotation"}
 _TAG = re.compile(rb"<(?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+>")
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Reader(Generic[T]):
         self._text: list[str] = []  # since then
         self._begin = 0  # of the paragraph
         self._above: list[Node] = []
-        self._depth = self._left_alone = 0  # the current depth, and that of the untouched element, if any
+        self._depth = self._left_alone = 0  # the current depth, and that of the element left alone, if any
         self._many = 0  # elements in the paragraph
         self._parser = expat.ParserCreate("utf-8", " ")
         self._parser.buffer_text = True
@@ -86,7 +86,7 @@ class Reader(Generic[T]):
         begin = self._parser.CurrentByteIndex
         if self._above:
             self._add_text(begin)
-        elif name in UNTOUCHED and not self._left_alone:
+        elif name in LEFT_ALONE and not self._left_alone:
             self._left_alone = self._depth
             return
         elif name not in PARAGRAPHS or self._left_alone:

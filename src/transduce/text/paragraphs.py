@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from transduce.text.elements import PARAGRAPHS, UNTOUCHED, Node, Reader
+from transduce.text.elements import LEFT_ALONE, PARAGRAPHS, Node, Reader
 from transduce.text.markup import MOST_ELEMENTS, Element, Links, Passage, weave
 
 _XML_SPACE = "http://www.w3.org/XML/1998/namespace space"
@@ -176,7 +176,7 @@ def _cut(node: Node) -> _Parts | None:
 
 def _make_parts(node: Node) -> _Parts:
     """Return an element as parts, with the lines of all paragraphs in it."""
-    if node.name in UNTOUCHED:
+    if node.name in LEFT_ALONE:
         return [node.raw]
     if node.name in PARAGRAPHS:
         items = _join(_find_items(node.inner, is_open=node.name.startswith("text:")))
