@@ -34,8 +34,8 @@ from transduce.training.warm import Start
 
 # How trees are written, and how more of them are made; docs/log.md says what each gains.
 WRITING = {
-    "parsing": {"openings": "labelled", "slots": "tags"},
-    "parsing-small": {"openings": "labelled", "slots": "words", "constituents": 4, "joined": 1},
+    "parsing": {"openings": "labelled", "leaves": "tags"},
+    "parsing-small": {"openings": "labelled", "leaves": "words", "constituents": 4, "joined": 1},
 }
 SUBWORDS = {"parsing": PARSING.subwords.size, "parsing-small": 8000}
 SHARES = 0.75, 0.5, 0.35  # weights of the words in the search, besides 1; the best on the dev set is used
@@ -115,7 +115,7 @@ class Course:
         self.recipe, self.banks = recipe, banks
         self.trees = tuple(bank.train for bank in banks)
         self.writing: dict[str, Any] = {"task": "parsing", "clean": PARSING.clean, **WRITING[preset]}
-        self.says_words = WRITING[preset]["slots"] == "words"
+        self.says_words = WRITING[preset]["leaves"] == "words"
         self.config = PRESETS[preset].config
         if len(banks) > 1:
             self.config = change(self.config, steps=STEPS, checkpoint_steps=STEPS // 12)
