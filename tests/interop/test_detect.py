@@ -12,7 +12,7 @@ from marians import SIZES, save_marian, texts
 
 from transduce.cli import main
 from transduce.errors import DataError
-from transduce.interop.detect import detect
+from transduce.interop.detect import detect_kind
 from transduce.interop.exporting import ExportJob, export_model
 from transduce.interop.importing import ImportJob, import_model
 from transduce.model.saved import load_model
@@ -41,7 +41,7 @@ def test_a_model_of_ours_needs_no_import(tmp_path: Path):
     assert f"{tmp_path / 'run'}: is already a transduce model and needs no import" in refusal(tmp_path)
     # Another toolkit's model may lie beside a run of ours.
     shutil.copytree(FIXTURES / "marian-post", tmp_path / "run", dirs_exist_ok=True)
-    assert detect(tmp_path / "run" / "model.npz") == "marian"
+    assert detect_kind(tmp_path / "run" / "model.npz") == "marian"
 
 
 def test_an_export_that_does_not_come_back_is_named(tmp_path: Path):

@@ -13,7 +13,7 @@ from transduce.config import SearchConfig
 from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.documents import HTML, TEXTS, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
-from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
+from transduce.decoding.files import InputLines, Output, as_json, read_request, refuse_existing, translate_lines
 from transduce.decoding.glossary import Term, describe_terms
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.shelf import read_languages
@@ -96,7 +96,7 @@ def run_translation(job: TranslateJob) -> None:
     if job.input is None and job.out is None and sys.stdin.isatty():
         _converse(_load(job), options, config, common, job)
         return
-    with closing(Lines(job.input)) as lines:
+    with closing(InputLines(job.input)) as lines:
         translator = _load(job)
         if job.input and not lines.waits:  # a pipe's beginning can be read only once
             _note_language(translator, _read_beginning(job.input), job)

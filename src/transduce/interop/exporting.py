@@ -82,7 +82,7 @@ class ExportJob:
 
 
 @dataclass(frozen=True)
-class Report:
+class ExportReport:
     """The outcome of an export."""
 
     bytes: int
@@ -91,7 +91,7 @@ class Report:
     """packages without which it could not be checked"""
 
 
-def export_model(job: ExportJob) -> Report:
+def export_model(job: ExportJob) -> ExportReport:
     """Write a model for another runtime, all or nothing: one that does not translate as ours does is not kept."""
     target = find_target(job.kind)
     _refuse_precision(job, target)
@@ -127,7 +127,7 @@ def export_model(job: ExportJob) -> Report:
         raise DataError(f"{job.out}: cannot be written ({error.strerror or error}); free disk space there") from error
     files = [job.out] if job.out.is_file() else [path for path in job.out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
-    return Report(size, found[0] if found else None, missing if job.sentences else ())
+    return ExportReport(size, found[0] if found else None, missing if job.sentences else ())
 
 
 def find_target(kind: str) -> Target:

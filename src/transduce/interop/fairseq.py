@@ -21,7 +21,7 @@ from transduce.interop.rewrite import (
     make_config,
     timed_positions,
 )
-from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_lines, read_models
+from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_entries, read_models
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 BEGIN, PAD, END, UNKNOWN = range(4)
@@ -132,7 +132,7 @@ def _refuse_others(path: Path, setting: Setting) -> None:
 
 def _read_dictionary(path: Path) -> Foreign:
     """Read a dictionary of fairseq: a token and its count on each line, after four special tokens not listed."""
-    lines = read_lines(path, "dictionary")
+    lines = read_entries(path, "dictionary")
     tokens = list(SPECIAL)
     for number, line in enumerate(lines, 1):
         if line:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from transduce import places
 from transduce.disk import refuse_taken
 from transduce.errors import UsageError
-from transduce.interop.detect import Kind, detect
+from transduce.interop.detect import Kind, detect_kind
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
 
@@ -30,7 +30,7 @@ class ImportJob:
 
 def import_model(job: ImportJob) -> Imported:
     """Read a model of another toolkit, write it as ours, all or nothing, and return what was read."""
-    kind = detect(job.source, job.kind)
+    kind = detect_kind(job.source, job.kind)
     refuse_taken(job.out)
     found = read(job, kind)
     about: dict[str, Any] = {

@@ -15,7 +15,7 @@ from torch.export import Dim, ExportedProgram, export, save
 
 from transduce.disk import sync_file, write_json, write_synced
 from transduce.interop.check import Pair, Said
-from transduce.interop.dense import Encoder, Step
+from transduce.interop.dense import DecoderStep, Encoder
 from transduce.model.saved import Loaded, Precision
 from transduce.text.subwords import BEGIN
 
@@ -56,7 +56,7 @@ def transcribe(loaded: Loaded) -> dict[str, ExportedProgram]:
     parts: dict[str, tuple[nn.Module, tuple[Any, ...], tuple[Any, ...]]] = {
         "encoder": (Encoder(model), (tokens, lengths), ({0: sentences, 1: source}, {0: sentences})),
         "step": (
-            Step(model),
+            DecoderStep(model),
             (tokens[:, :2].contiguous(), lengths, *memory, *kept),
             (
                 {0: sentences, 1: beam},

@@ -11,7 +11,7 @@ import numpy as np
 
 from transduce.disk import replace_file
 from transduce.scoring.charts import COLOURS, draw_lengths, draw_spread
-from transduce.scoring.differences import Piece, closest, compare_words, words_of
+from transduce.scoring.differences import Piece, closest, compare_words, cut_words
 from transduce.scoring.findings import Score, ScoreReport
 from transduce.scoring.metrics import Measured, explain
 from transduce.scoring.show import describe_test_set, format_p
@@ -179,7 +179,7 @@ def _ordering(report: ScoreReport) -> int | None:
 def _lengths(report: ScoreReport) -> tuple[np.ndarray, str]:
     source = report.texts.source
     lines = report.texts.first_references() if source is None else source
-    return np.array([len(words_of(line)) for line in lines]), "reference" if source is None else "source"
+    return np.array([len(cut_words(line)) for line in lines]), "reference" if source is None else "source"
 
 
 def _charts(report: ScoreReport, names: Sequence[str]) -> str:
@@ -261,7 +261,7 @@ def _article(report: ScoreReport, line: int, rank: int) -> str:
         tokens = max(1, int(report.likelihood.tokens[line]))
         nats = -float(report.likelihood.log_probabilities[line]) / tokens
         head += f"<span>reference {nats:.2f} nats per subword</span>"
-    place = f'data-rank="{rank}" data-line="{line + 1}" data-words="{len(words_of(compared))}"'
+    place = f'data-rank="{rank}" data-line="{line + 1}" data-words="{len(cut_words(compared))}"'
     return f"<article {place}><header>{head}</header><dl>{''.join(rows)}</dl></article>\n"
 
 

@@ -36,7 +36,7 @@ _TAGS = {
 }
 
 Leaves = Literal["plain", "tags", "words"]
-Step = tuple[Literal["open", "word", "close"], "Tree"]
+TreeStep = tuple[Literal["open", "word", "close"], "Tree"]
 
 
 class TreeError(ValueError):
@@ -51,7 +51,7 @@ class Tree:
     children: tuple["Tree", ...] = ()
     word: str | None = None
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[TreeStep]:
         """Yield the tree from left to right: where constituents open, words, and where constituents close."""
         waiting: list[tuple[Tree, bool]] = [(self, False)]
         while waiting:

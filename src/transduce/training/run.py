@@ -37,7 +37,7 @@ from transduce.training.metrics import BEST_BY, DevMetrics, MetricsFile, TrainMe
 from transduce.training.optimiser import MovingAverage, Optimiser, freeze
 from transduce.training.resume import refuse_differences
 from transduce.training.stopping import Limits
-from transduce.training.validate import check_room
+from transduce.training.validate import check_trees_fit
 from transduce.training.warm import Start, remembered
 
 FOR_PLACES = 200  # dev pairs to choose from when looking for the heads that align words
@@ -209,7 +209,7 @@ def _set_up(
     with processes.together():
         torch.manual_seed(training.seed)
         model = Transformer(config.model)
-        notes = check_room(data, config)
+        notes = check_trees_fit(data, config)
         origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
         if job.start and checkpoint is None:
             origin, of_start = job.start.begin(model, data)
