@@ -13,7 +13,7 @@ from transduce.scoring.metrics import MetricSettings, measure
 from transduce.scoring.significance import SAMPLES, SEED, compare, resample
 from transduce.scoring.texts import System, Texts, read_lines
 from transduce.text.clean import CleanConfig, normalise
-from transduce.text.shards import DataSet
+from transduce.text.shards import SIDES, DataSet
 from transduce.text.subwords import Subwords
 
 LONGEST = 100  # sentences of this many tokens or more are not used for the check
@@ -71,7 +71,7 @@ def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most
     data = find_data(loaded)
     if isinstance(data, DataSet):
         pairs = range(min(data.dev.pairs, 2 * most))
-        lines, references = ([data.text("dev", side, pair) for pair in pairs] for side in ("source", "target"))
+        lines, references = ([data.text("dev", side, pair) for pair in pairs] for side in SIDES)
         text = _usable(loaded, CheckText(f"the dev set of {data.folder}", lines, references), most)
         if text.lines:
             return text

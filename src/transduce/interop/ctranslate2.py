@@ -18,6 +18,7 @@ from torch import Tensor
 from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.rewrite import (
+    POSITIONS,
     Activation,
     Draft,
     Embeddings,
@@ -33,13 +34,12 @@ from transduce.interop.rewrite import (
 from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_models
 from transduce.model.positions import sinusoids
 from transduce.text.pieces import PieceModel, read_pieces
+from transduce.text.shards import SIDES
 
 BINARY = "model.bin"
 PACKAGE, PIECES, ENDING = "metadata.json", "sentencepiece.model", ".argosmodel"  # of Argos Translate
 OLDEST, NEWEST = 4, 6  # versions of the format
-SIDES = ("source", "target")
 STACKS = ("encoder", "decoder")
-POSITIONS = 1024
 PADDING = ("<pad>", "<blank>")
 Kind = TypeVar("Kind", list[Any], dict[str, Any])
 _TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)

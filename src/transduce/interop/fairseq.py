@@ -13,6 +13,7 @@ from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.checkpoint import StandIn, as_tensors, read_checkpoint
 from transduce.interop.rewrite import (
+    POSITIONS,
     Draft,
     Embeddings,
     Imported,
@@ -22,12 +23,11 @@ from transduce.interop.rewrite import (
     timed_positions,
 )
 from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_entries, read_models
+from transduce.text.shards import SIDES
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 BEGIN, PAD, END, UNKNOWN = range(4)
 FIRST = PAD + 1  # positions are counted from here
-POSITIONS = 1024
-SIDES = ("source", "target")
 Setting = Callable[..., Any]
 
 

@@ -12,10 +12,10 @@ from transduce.errors import DataError
 from transduce.interop.checkpoint import as_tensors, read_checkpoint
 from transduce.interop.rewrite import Draft, Embeddings, Imported, Tensors, find_activation, make_config
 from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_entries, read_models
+from transduce.text.shards import SIDES
 
 SPECIAL = ["<unk>", "<pad>", "<s>", "</s>"]
 UNKNOWN, PAD, BEGIN, END = range(4)
-SIDES = ("source", "target")
 # The names of each stack's kinds of attention and of their norms.
 KINDS = {
     "encoder": {"self": ("src_src_att", "layer_norm")},

@@ -13,11 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from transduce.config import ModelConfig
-from transduce.interop.rewrite import Linear, SineOrder, reorder
+from transduce.interop.rewrite import POSITIONS, Linear, SineOrder, reorder
 from transduce.model.positions import sinusoids
 from transduce.model.transformer import Transformer
-
-POSITIONS = 1024  # rows of a table of positions, if another toolkit wants one and ours are computed
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from transduce.model.transformer import Transformer
 from transduce.text.subwords import Subwords
 
 Activation = Literal["relu", "gelu", "silu"]
+POSITIONS = 1024  # rows of a table of positions, where theirs or ours is a table and the other computes them
 SineOrder = Literal["turns", "halves"]  # of sines and cosines: alternating, as in the paper, or all sines first
 
 

@@ -19,9 +19,9 @@ from transduce.interop.parts import AttentionParts, Layer, position_tables, take
 from transduce.interop.rewrite import Linear, below
 from transduce.interop.vocabulary import NEVER
 from transduce.model.saved import Loaded, Precision
+from transduce.text.shards import SIDES
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
 
-SIDES = ("source", "target")
 _BINARY, _KIND, _REVISION = 6, "TransformerSpec", 7
 _TYPES = ("float32", "int8", "int16", "int32")
 _ACTIVATIONS = {"relu": 0, "silu": 2, "swiglu": 2, "gelu": 3}

@@ -18,8 +18,9 @@ from transduce.disk import write_json, write_synced
 from transduce.interop.check import Pair, Said
 from transduce.interop.parts import AttentionParts, Parts, longest_known, position_tables, take_apart
 from transduce.interop.rewrite import Linear
-from transduce.interop.to_ctranslate2 import LIMIT, SIDES, token_names
+from transduce.interop.to_ctranslate2 import LIMIT, token_names
 from transduce.model.saved import Loaded, Precision, write_tensors
+from transduce.text.shards import SIDES
 from transduce.text.subwords import BEGIN, END, PAD, UNKNOWN
 
 _CLASSES = {

@@ -21,7 +21,7 @@ from transduce.model.device import choose_threads
 from transduce.model.transformer import Transformer
 from transduce.progress import format_seconds
 from transduce.text.batches import Batches
-from transduce.text.shards import DataSet
+from transduce.text.shards import SIDES, DataSet
 from transduce.training.averaging import mean_weights
 from transduce.training.captured import CapturedStep
 from transduce.training.checkpoint import Checkpoints, State, rank_score, restore
@@ -147,9 +147,7 @@ def fit_to_data(config: Config, data: DataSet) -> Config:
 
 
 def _check_positions(model: ModelConfig, data: DataSet) -> None:
-    longest = max(
-        int(split.lengths(side).max(initial=0)) for split in data.splits.values() for side in ("source", "target")
-    )
+    longest = max(int(split.lengths(side).max(initial=0)) for split in data.splits.values() for side in SIDES)
     if model.positions == "learned" and longest > model.max_positions:
         raise ConfigError(
             f"{data.folder}: its longest sentence has {longest} tokens, but there are only model.max_positions = "
