@@ -20,7 +20,7 @@ import sentencepiece
 import torch
 
 from transduce import Translator
-from transduce.interop.exporting import Order, export_model
+from transduce.interop.exporting import ExportJob, export_model
 from transduce.scoring.bleu import corpus_bleu
 
 Decode = Callable[[list[str]], list[str]]
@@ -68,7 +68,7 @@ def main() -> None:
     lines = given.file.read_text(encoding="utf-8").splitlines()[: given.lines]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "ctranslate2"
-        export_model(Order(model=given.model, out=folder, kind="ctranslate2", precision="int8", sentences=0))
+        export_model(ExportJob(model=given.model, out=folder, kind="ctranslate2", precision="int8", sentences=0))
         engines = {"transduce": ours(given.model, given.threads, given.beam)}
         for tokens in given.tokens:
             engines[f"CTranslate2, {tokens} tokens"] = ctranslate2(folder, given.threads, given.beam, tokens)

@@ -25,7 +25,7 @@ from news import DEV, TEST, Last, Pair, Way, find_pair, find_pool, learn, make_m
 from recipe import Arguments, Found, Recipe, read_lines, run, write_lines
 
 from transduce import Translator
-from transduce.interop.exporting import Order, export_model
+from transduce.interop.exporting import ExportJob, export_model
 from transduce.model.device import choose_device
 from transduce.model.saved import find_model, read_config
 from transduce.presets import BASE, tune
@@ -187,7 +187,7 @@ def shrink(recipe: Recipe, trained: Path, dev: Pair) -> Path:
     out = recipe.out / "model"
 
     def work() -> Found:
-        order = Order(
+        job = ExportJob(
             model=trained,
             out=out,
             kind="transduce",
@@ -196,7 +196,7 @@ def shrink(recipe: Recipe, trained: Path, dev: Pair) -> Path:
             reference=dev[1],
             sentences=3000,
         )
-        report = export_model(order)
+        report = export_model(job)
         return {"bytes": report.bytes, "check": report.check.found if report.check else ()}
 
     recipe.step("shrink", work)

@@ -26,7 +26,7 @@ from recipe import Arguments, Found, Recipe, count, find_text, run, write_lines
 from transduce.config import Config
 from transduce.errors import DataError, UsageError
 from transduce.model.saved import find_model, read_config
-from transduce.presets import PRESETS, borrow_encoder
+from transduce.presets import PRESETS, fit_to_encoder
 from transduce.scoring.texts import read_treebank
 from transduce.text.inputs import PARSING
 from transduce.training.averaging import choose_checkpoints
@@ -34,8 +34,8 @@ from transduce.training.warm import Start
 
 # How trees are written, and how more of them are made; docs/log.md says what each gains.
 WRITING = {
-    "parsing": {"openings": "labelled", "slots": "tags"},
-    "parsing-small": {"openings": "labelled", "slots": "words", "constituents": 4, "joined": 1},
+    "parsing": {"openings": "labelled", "leaves": "tags"},
+    "parsing-small": {"openings": "labelled", "leaves": "words", "constituents": 4, "joined": 1},
 }
 SUBWORDS = {"parsing": PARSING.subwords.size, "parsing-small": 8000}
 SHARES = 0.75, 0.5, 0.35  # weights of the words in the search, besides 1; the best on the dev set is used
@@ -115,12 +115,12 @@ class Course:
         self.recipe, self.banks = recipe, banks
         self.trees = tuple(bank.train for bank in banks)
         self.writing: dict[str, Any] = {"task": "parsing", "clean": PARSING.clean, **WRITING[preset]}
-        self.says_words = WRITING[preset]["slots"] == "words"
+        self.says_words = WRITING[preset]["leaves"] == "words"
         self.config = PRESETS[preset].config
         if len(banks) > 1:
             self.config = change(self.config, steps=STEPS, checkpoint_steps=STEPS // 12)
         if encoder:
-            self.config = borrow_encoder(self.config, read_config(find_model(encoder)))
+            self.config = fit_to_encoder(self.config, read_config(find_model(encoder)))
         self.start = Start(encoder, encoder=True) if encoder else None
         settings = {"subwords": replace(PARSING.subwords, size=subwords, reuse=encoder), **self.writing}
         self.data = recipe.prepare("data", trees=self.trees, dev_trees=(banks[0].dev,), **settings)

@@ -20,11 +20,11 @@ import torch
 from transduce import strict
 from transduce.config import Config
 from transduce.decoding.parse import ParseJob, run_parse
-from transduce.decoding.run import Job, run_job
+from transduce.decoding.run import TranslateJob, run_translation
 from transduce.disk import describe_file, write_json
 from transduce.errors import DataError, TransduceError, UsageError, suggest
 from transduce.presets import PRESETS
-from transduce.scoring.findings import ScoreRequest
+from transduce.scoring.findings import ScoreJob
 from transduce.scoring.score import score
 from transduce.scoring.show import show_scores, to_dict
 from transduce.scoring.texts import read_lines
@@ -35,7 +35,7 @@ from transduce.text.prepare import prepare
 from transduce.text.report import show_report
 from transduce.training.averaging import average, choose_checkpoints
 from transduce.training.metrics import read_metrics
-from transduce.training.run import Request, run_training
+from transduce.training.run import TrainJob, run_training
 from transduce.training.warm import Start
 from transduce.version import __version__
 
@@ -162,7 +162,7 @@ class Recipe:
         config = strict.apply(config, self.changes, "--set")
 
         def work() -> Found:
-            outcome = run_training(Request(data=data, out=run, config=config, resume=True, start=start))
+            outcome = run_training(TrainJob(data=data, out=run, config=config, resume=True, start=start))
             for title, text in outcome.summary:
                 print(f"{title}: {text}", file=sys.stderr)
             if outcome.exit_code:
@@ -201,9 +201,9 @@ class Recipe:
 
         def work() -> Found:
             out.unlink(missing_ok=True)
-            job = {"json": False, "json_input": False, "prefix": "", "require": (), "forbid": ()}
+            rest = {"json": False, "json_input": False, "prefix": "", "require": (), "forbid": ()}
             models = [runs] if isinstance(runs, Path) else list(runs)
-            run_job(Job(models=models, input=source, out=out, settings=search, **job, **PLACE))
+            run_translation(TranslateJob(models=models, input=source, out=out, settings=search, **rest, **PLACE))
             return {"lines": len(read_lines(out)), "search": search}
 
         self.step(f"translate {name}", work)
@@ -213,10 +213,8 @@ class Recipe:
         """Score translations; return their sacreBLEU."""
 
         def work() -> Found:
-            request = ScoreRequest(
-                systems=(translations,), references=(reference,), language=language, lowercase=lowercase
-            )
-            report = score(request)
+            job = ScoreJob(systems=(translations,), references=(reference,), language=language, lowercase=lowercase)
+            report = score(job)
             show_scores(report, sys.stderr)
             return to_dict(report)["systems"][0]["scores"]
 
@@ -242,7 +240,7 @@ class Recipe:
 
         def work() -> Found:
             trees = {"systems": (found,), "references": (gold,), "leave_out": tuple(leave_out)}
-            report = score(ScoreRequest(metrics=("parseval",), **trees))
+            report = score(ScoreJob(metrics=("parseval",), **trees))
             show_scores(report, sys.stderr)
             return {"sentences": report.texts.sentences, **to_dict(report)["systems"][0]["scores"]}
 

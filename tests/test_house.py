@@ -16,7 +16,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 ROOMS = [
     *("ground", "text", "kernels", "model", "decoding", "scoring", "seeing", "serving", "training", "interop", "door")
 ]
-GROUND = {"errors", "version", "disk", "places", "strict", "config", "presets", "progress"}
+GROUND = {"errors", "version", "disk", "places", "strict", "config", "presets", "progress", "protobuf"}
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
 

@@ -26,7 +26,7 @@ from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.text.pictures import make_svg
 from transduce.text.shards import DataSet
 from transduce.text.subwords import Subwords, SubwordsConfig, learn, learn_symbols
-from transduce.text.trees import Slots, choose_symbols, parse_tree, to_sequence
+from transduce.text.trees import Leaves, choose_symbols, parse_tree, to_sequence
 from transduce.training.metrics import read_metrics
 
 TRAIN = [
@@ -316,10 +316,10 @@ def test_the_least_room_gives_the_flat_tree(parser: Parser) -> None:
     assert [label for label, _, _ in found.tree.spans()] == ["TOP"]
 
 
-def load_random(folder: Path, out: Path, slots: Slots, **options: Any) -> Parser:
+def load_random(folder: Path, out: Path, leaves: Leaves, **options: Any) -> Parser:
     """Return an untrained model."""
     trees = [*make_trees(20, 1), parse_tree("(S (NP (NNP Zoë)) (VP (VBZ xyzzy)))")] * 2
-    symbols = Counter(symbol for tree in trees for symbol in to_sequence(tree, slots=slots))
+    symbols = Counter(symbol for tree in trees for symbol in to_sequence(tree, leaves=leaves))
     subwords = {
         "source": DataSet.open(folder / "data").subwords["source"],
         "target": Subwords(learn_symbols(choose_symbols(symbols, 99))),
@@ -334,11 +334,11 @@ def load_random(folder: Path, out: Path, slots: Slots, **options: Any) -> Parser
     return Parser.load(out, threads=1, **options)
 
 
-@pytest.mark.parametrize("slots", ["plain", "tags", "words"])
+@pytest.mark.parametrize("leaves", ["plain", "tags", "words"])
 def test_a_model_that_has_learned_nothing_says_trees_with_the_papers_search(
-    folder: Path, tmp_path: Path, slots: Slots
+    folder: Path, tmp_path: Path, leaves: Leaves
 ) -> None:
-    parser = load_random(folder, tmp_path / "model", slots)
+    parser = load_random(folder, tmp_path / "model", leaves)
     assert (parser.search.beam, parser.search.alpha, parser.search.extra_tokens) == (21, 0.3, 300)
     texts = ["the dog sees a cat .", "xyzzy", "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2]
     for text, found in zip(texts, parser.parse(texts, tokenised=True, n_best=21)):

@@ -272,7 +272,7 @@ class SearchConfig(Settings):
     repetition_penalty: float = 1.0
     """above 1, tokens already in the output become less probable (Keskar et al. 2019)"""
     word_share: float = 1.0
-    """for parsers prepared with slots = words: weight of the words' log-probabilities; the sentence fixes the words
+    """for parsers prepared with leaves = words: weight of the words' log-probabilities; the sentence fixes the words
     anyway"""
     sample: bool = False
     """draw n_best outputs at random instead of searching for the best"""

@@ -130,7 +130,7 @@ _PRESETS = (
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
 
 
-def borrow_encoder(config: Config, known: Config) -> Config:
+def fit_to_encoder(config: Config, known: Config) -> Config:
     """Return the settings of a model that starts with the encoder of `known`: the encoder's sizes are from there."""
     layers = config.model.stacks()[1]
     return replace(config, model=replace(config.model, decoder_layers=layers, **known.model.encoder_settings()))

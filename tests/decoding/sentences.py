@@ -1,9 +1,8 @@
 """Small models and random sentences for the tests of decoding."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -23,15 +22,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "biases, silu": {"biases": True, "activation": "silu", "norm_epsilon": 0.1},
     "learned, pre-norm": {"positions": "learned", "max_positions": 40, "norm": "pre", "encoder_layers": 1},
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Use one thread, the fastest for such small tensors, in every test of a file that imports this."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def make_model(*, seed: int = 0, **changes: Any) -> Transformer:

@@ -7,7 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sentences import KINDS, make_model, make_row, one_thread, random_sentences
+from sentences import KINDS, make_model, make_row, random_sentences
+from threads import always_one_thread as always_one_thread
 
 from transduce.config import ModelConfig
 from transduce.decoding import alignment
@@ -18,8 +19,6 @@ from transduce.model.attention import Weights
 from transduce.model.layers import DecoderLayer
 from transduce.model.transformer import Transformer
 from transduce.text.subwords import BEGIN, END, SPACE, Subwords
-
-__all__ = ["one_thread"]
 
 
 def as_tokens(sentences: list[list[int]]) -> list[np.ndarray]:

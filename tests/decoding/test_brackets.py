@@ -142,8 +142,8 @@ def test_a_wide_beam_finds_the_best_tree_there_is(kind: str, share: float, seed:
 
     def score(said: Said) -> float:
         whole = (*said, END)
-        slot = pieces.index("▁NN") if kind == "words" else -1
-        behind = [share if place and whole[place - 1] == slot else 1.0 for place in range(len(whole))]
+        leaf = pieces.index("▁NN") if kind == "words" else -1
+        behind = [share if place and whole[place - 1] == leaf else 1.0 for place in range(len(whole))]
         return sum(part * float(tell(whole[:place])[whole[place]]) for place, part in enumerate(behind))
 
     trees = whole_trees(kind, words, limit)

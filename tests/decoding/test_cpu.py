@@ -12,7 +12,7 @@ from engines import Talk, find_builds, quantised
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentences import KINDS, make_model, random_sentences
-from sentences import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch import Tensor
 
 from transduce.config import ModelConfig

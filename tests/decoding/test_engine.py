@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from sentences import KINDS, make_model, make_row, random_sentences
-from sentences import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch import Tensor
 from toys import Said, assert_alike, assert_same, plain_beam
 

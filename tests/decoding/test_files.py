@@ -24,7 +24,7 @@ from models import save_tiny
 
 from transduce.decoding import files
 from transduce.decoding import translator as module
-from transduce.decoding.files import Lines, Output, as_json, read_ahead, read_request
+from transduce.decoding.files import InputLines, Output, as_json, read_ahead, read_request
 from transduce.decoding.options import Options, Request
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
@@ -137,11 +137,11 @@ def test_files_that_hardly_hold_anything(tiny: Path, tmp_path: Path, text: str):
 
 def test_windows_of_a_file_are_always_the_same(source: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(files, "read_ahead", lambda lines: pytest.fail("what a thread gives depends on the clock"))
-    with closing(Lines(source)) as lines:
+    with closing(InputLines(source)) as lines:
         assert not lines.waits
         assert [len(window) for window in files.cut_windows(lines)] == [4, 4, 4, 4, 3]
     monkeypatch.setattr(files, "WINDOW_TOKENS", 8)  # of about four characters
-    with closing(Lines(source)) as lines:
+    with closing(InputLines(source)) as lines:
         assert [len(window) for window in files.cut_windows(lines)][:3] == [2, 2, 2]
 
 
@@ -151,7 +151,7 @@ def test_the_first_windows_are_small_and_a_job_goes_on_with_the_same(tmp_path: P
     path.write_text("x\n" * 700)
     whole = [64, 64, 128, 200, 200, 44]
     for done in range(len(whole)):
-        with closing(Lines(path)) as lines:
+        with closing(InputLines(path)) as lines:
             lines.skipped = sum(whole[:done])
             for _ in range(lines.skipped):
                 lines._read()
@@ -269,7 +269,7 @@ def test_utf16_is_told_from_other_texts(tmp_path: Path):
     for text, line, form in (("one\ntwo\n".encode("utf-16"), 1, "UTF-16"), (b"one\n\xff\xfe\n", 2, "LATIN1")):
         path.write_bytes(text)
         wanted = rf"in.txt:{line}: not UTF-8 \(byte 0xFF at position 1\); convert .* iconv -f {form} -t UTF-8"
-        with closing(Lines(path)) as lines, pytest.raises(DataError, match=wanted):
+        with closing(InputLines(path)) as lines, pytest.raises(DataError, match=wanted):
             list(lines)
 
 
@@ -485,7 +485,7 @@ def test_an_empty_line_at_the_end_is_a_line(tmp_path: Path):
         output.save(2, hashlib.sha256(b"a\n\n").hexdigest())
     for text, same in (("a\n\n", True), ("a\n", False)):
         source.write_text(text)
-        with closing(Lines(source)) as lines, closing(Output(out, {})) as output:
+        with closing(InputLines(source)) as lines, closing(Output(out, {})) as output:
             assert output.done == 2
             with nullcontext() if same else pytest.raises(DataError, match="its first 2 lines are not the ones"):
                 lines.skip(output)

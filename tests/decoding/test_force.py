@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sentences import KINDS, make_model, random_sentences
-from sentences import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from toys import teller
 
 from transduce.config import SearchConfig

@@ -12,7 +12,7 @@ import pytest
 import torch
 from marian import make_marian
 from sentences import make_model, random_sentences
-from sentences import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch.nn.utils.rnn import pad_sequence
 
 from transduce.config import SearchConfig

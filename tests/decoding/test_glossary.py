@@ -63,7 +63,7 @@ TERMS = {
     ],
 )
 def test_terms_are_found_as_whole_words(text: str, found: list[str]):
-    assert [mention.term[0] for mention in Glossary(TERMS).find(text)] == found
+    assert [mention.translations[0] for mention in Glossary(TERMS).find(text)] == found
 
 
 def test_where_terms_are_found():
@@ -78,7 +78,7 @@ def test_where_terms_are_found():
 def test_a_term_that_is_written_so_comes_first(order: int):
     terms = {"turkey": ("Truthahn",), "Turkey": ("Türkei",)}
     glossary = Glossary(dict(list(terms.items())[::order]))
-    assert [mention.term[0] for mention in glossary.find("Turkey, turkey, TURKEY")] == [
+    assert [mention.translations[0] for mention in glossary.find("Turkey, turkey, TURKEY")] == [
         "Türkei",
         "Truthahn",
         "Truthahn",
@@ -87,7 +87,7 @@ def test_a_term_that_is_written_so_comes_first(order: int):
 
 def test_in_a_sentence_that_was_in_capitals_all_terms_are_found():
     found = Glossary(TERMS).find("the bank and the us", any_case=True)
-    assert [mention.term for mention in found] == [("die Bank",), ("die USA",)]
+    assert [mention.translations for mention in found] == [("die Bank",), ("die USA",)]
 
 
 words = st.text("abA ", min_size=1, max_size=5).map(str.strip).filter(bool)
@@ -107,7 +107,7 @@ def test_terms_are_found_as_by_trying_all(terms: list[str], text: str):
         found += here[:1]
         place += len(here[0]) if here else 1
     glossary = Glossary({term: (f"said {term}",) for term in terms})
-    assert [mention.term[0] for mention in glossary.find(text)] == [f"said {term}" for term in found]
+    assert [mention.translations[0] for mention in glossary.find(text)] == [f"said {term}" for term in found]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_each_term_is_said_or_named(tiny: Path, words: list[str], said: list[str
     text = " ".join(words)
     found = translator.translate(text, extra_tokens=30)
     for mention in translator.glossary.find(text):
-        assert find_said(mention.term, found.text) or mention.term[0] in found.sentences[0].unsaid
+        assert find_said(mention.translations, found.text) or mention.translations[0] in found.sentences[0].unsaid
 
 
 def test_what_is_forbidden_cannot_be_said(plain: Translator, box: Translator):

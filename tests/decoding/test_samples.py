@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sentences import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from toys import Toy, assert_alike, every_translation, log_probability, log_softmax, penalty, plain_greedy, words
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentences import KINDS, make_model, random_sentences
-from sentences import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch.nn import LayerNorm
 from toys import (
     Toy,

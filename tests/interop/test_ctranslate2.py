@@ -21,9 +21,8 @@ from transduce.cli import main
 from transduce.errors import DataError
 from transduce.interop import to_ctranslate2
 from transduce.interop.ctranslate2 import read_binary, read_ctranslate2
-from transduce.interop.exporting import Order as ExportOrder
-from transduce.interop.exporting import export_model
-from transduce.interop.importing import Order, import_model
+from transduce.interop.exporting import ExportJob, export_model
+from transduce.interop.importing import ImportJob, import_model
 from transduce.model.saved import load_model
 from transduce.text.subwords import BEGIN, PAD
 
@@ -46,7 +45,7 @@ def their_scores(folder: Path, translator: Translator, pairs: list[tuple[str, st
 
 def assert_same(folder: Path, out: Path, pairs: list[tuple[str, str]] = PAIRS, **places: Any) -> Translator:
     """Import a folder of CTranslate2, and compare both models' scores of pairs."""
-    import_model(Order(folder, out, **places))
+    import_model(ImportJob(folder, out, **places))
     translator = Translator.load(out, engine="torch")
     found = [float(part.sum()) for part in translator.score(pairs)]
     np.testing.assert_allclose(found, their_scores(folder, translator, pairs), rtol=1e-4, atol=1e-3)
@@ -59,7 +58,7 @@ def test_what_it_makes_of_opennmt(tmp_path: Path, quantization: str | None):
     shared = FIXTURES / "opennmt-shared"
     whole = torch.load(shared / "model.pt", weights_only=False)
     # The fixture has only a few rows of the position table: we import it so, and give the converter the whole table.
-    import_model(Order(shared / "model.pt", tmp_path / "ours", pieces=(shared / "joint.model",)))
+    import_model(ImportJob(shared / "model.pt", tmp_path / "ours", pieces=(shared / "joint.model",)))
     positions = torch.arange(128)[:, None] / 10_000 ** (torch.arange(0, 16, 2) / 16)
     table = torch.stack((positions.sin(), positions.cos()), -1).flatten(1)[:, None]
     whole["model"] |= {name: table for name in whole["model"] if name.endswith(".pe.pe")}
@@ -95,13 +94,13 @@ def test_a_vocabulary_of_the_wrong_side_is_refused(tmp_path: Path):
     converter.convert(str(tmp_path / "converted"))
     assert (tmp_path / "converted" / "shared_vocabulary.json").exists()
     with pytest.raises(DataError, match=r"target\.spm: \d+ of its \d+ pieces are among the \d+ target tokens"):
-        import_model(Order(tmp_path / "converted", tmp_path / "ours"))
+        import_model(ImportJob(tmp_path / "converted", tmp_path / "ours"))
 
 
 def test_an_old_version_in_integers(tmp_path: Path):
     expected = json.loads((OLD / "expected.json").read_text(encoding="utf-8"))
     assert read_binary((OLD / "model.bin").read_bytes(), "")[0] < 6
-    import_model(Order(OLD, tmp_path / "ours"))
+    import_model(ImportJob(OLD, tmp_path / "ours"))
     translator = Translator.load(tmp_path / "ours", engine="torch")
     found = [part.sum() for part in translator.score([tuple(pair) for pair in expected["pairs"]])]
     np.testing.assert_allclose(found, expected["scores"], rtol=1e-5, atol=1e-4)
@@ -113,7 +112,7 @@ def test_what_we_make_comes_back(tmp_path: Path, kind: str, monkeypatch: pytest.
     loaded = save_kind(tmp_path / "ours", kind, {"languages": ["en", "de"]})
     (tmp_path / "theirs").mkdir()
     to_ctranslate2.write(loaded, tmp_path / "theirs", "float32")
-    import_model(Order(tmp_path / "theirs", tmp_path / "back"))
+    import_model(ImportJob(tmp_path / "theirs", tmp_path / "back"))
     ours, back = (Translator.load(tmp_path / name, engine="torch") for name in ("ours", "back"))
     assert back.loaded[0].config.model.activation == loaded.config.model.activation
     for one, other in zip(ours.score(PAIRS), back.score(PAIRS)):
@@ -131,7 +130,7 @@ def test_what_we_make_comes_back(tmp_path: Path, kind: str, monkeypatch: pytest.
 def test_packages_of_argos(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]):
     save_kind(tmp_path / "ours", about={"languages": ["en", "de"]})
     package = tmp_path / "translate-en_de.argosmodel"
-    export_model(ExportOrder(model=tmp_path / "ours", out=package, kind="argos", precision="int8", sentences=0))
+    export_model(ExportJob(model=tmp_path / "ours", out=package, kind="argos", precision="int8", sentences=0))
     if form != "packed":
         with zipfile.ZipFile(package) as archive:
             archive.extractall(tmp_path / "installed")
@@ -171,7 +170,7 @@ def test_other_models_are_refused_by_name(tmp_path: Path, change: Any, message: 
     assert changed != path.read_bytes()
     path.write_bytes(changed)
     with pytest.raises(DataError, match=message):
-        import_model(Order(tmp_path / "x", tmp_path / "ours"))
+        import_model(ImportJob(tmp_path / "x", tmp_path / "ours"))
     assert not (tmp_path / "ours").exists()
 
 
@@ -217,11 +216,11 @@ def test_files_that_are_missing_are_named(tmp_path: Path):
         read_ctranslate2(tmp_path / "x")
     (tmp_path / "x.argosmodel").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"x\.argosmodel: not a readable package"):
-        import_model(Order(tmp_path / "x.argosmodel", tmp_path / "ours"))
+        import_model(ImportJob(tmp_path / "x.argosmodel", tmp_path / "ours"))
     with zipfile.ZipFile(tmp_path / "y.argosmodel", "w") as archive:
         archive.writestr("y/metadata.json", "{")
     with pytest.raises(DataError, match=r"y\.argosmodel/metadata\.json: not readable"):
-        import_model(Order(tmp_path / "y.argosmodel", tmp_path / "ours"))
+        import_model(ImportJob(tmp_path / "y.argosmodel", tmp_path / "ours"))
     shutil.copytree(OLD, tmp_path / "z")
     (tmp_path / "z" / "config.json").write_text("[]", encoding="utf-8")
     with pytest.raises(DataError, match=r"config\.json: contains a list, where a dict is wanted"):

@@ -12,10 +12,9 @@ from marians import SIZES, save_marian, texts
 
 from transduce.cli import main
 from transduce.errors import DataError
-from transduce.interop.detect import detect
-from transduce.interop.exporting import Order as ExportOrder
-from transduce.interop.exporting import export_model
-from transduce.interop.importing import Order, import_model
+from transduce.interop.detect import detect_kind
+from transduce.interop.exporting import ExportJob, export_model
+from transduce.interop.importing import ImportJob, import_model
 from transduce.model.saved import load_model
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -24,7 +23,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 def refusal(source: Path, kind: str | None = None) -> str:
     """Return the message for a source that the command refuses."""
     with pytest.raises(DataError) as caught:
-        import_model(Order(source, source.parent / "never", kind))  # pyright: ignore[reportArgumentType]
+        import_model(ImportJob(source, source.parent / "never", kind))  # pyright: ignore[reportArgumentType]
     assert not (source.parent / "never").exists()
     return str(caught.value)
 
@@ -42,12 +41,12 @@ def test_a_model_of_ours_needs_no_import(tmp_path: Path):
     assert f"{tmp_path / 'run'}: is already a transduce model and needs no import" in refusal(tmp_path)
     # Another toolkit's model may lie beside a run of ours.
     shutil.copytree(FIXTURES / "marian-post", tmp_path / "run", dirs_exist_ok=True)
-    assert detect(tmp_path / "run" / "model.npz") == "marian"
+    assert detect_kind(tmp_path / "run" / "model.npz") == "marian"
 
 
 def test_an_export_that_does_not_come_back_is_named(tmp_path: Path):
     save_kind(tmp_path / "ours", layers=1)
-    export_model(ExportOrder(model=tmp_path / "ours", out=tmp_path / "there", kind="program", sentences=0))
+    export_model(ExportJob(model=tmp_path / "ours", out=tmp_path / "there", kind="program", sentences=0))
     for source in ("there", "there/encoder.pt2"):
         said = refusal(tmp_path / source)
         assert f"{tmp_path / 'there'}: is an export of transduce (--to program), which cannot be imported" in said
@@ -116,7 +115,7 @@ def test_the_card_calls_a_model_as_commands_find_it(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "shelf"))
     monkeypatch.chdir(tmp_path)
     for out, name in ((Path("models/opus"), "models/opus"), (tmp_path / "shelf" / "opus", "opus")):
-        import_model(Order(source, out))
+        import_model(ImportJob(source, out))
         card = (out / "README.md").read_text(encoding="utf-8")
         assert f'transduce translate {name} --text "…"' in card
         assert f'Translator.load("{name}")' in card

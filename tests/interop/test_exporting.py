@@ -27,10 +27,9 @@ from transduce.doors.export import KINDS as KINDS_OF_THE_DOOR
 from transduce.errors import ConfigError, UsageError
 from transduce.interop import exporting, to_ctranslate2, to_huggingface, to_onnx, to_program
 from transduce.interop.alone import Translator as Alone
-from transduce.interop.check import Said, judge
-from transduce.interop.exporting import Kind, Order, export_model
-from transduce.interop.importing import Order as ImportOrder
-from transduce.interop.importing import import_model
+from transduce.interop.check import Said, check_quality
+from transduce.interop.exporting import ExportJob, Kind, export_model
+from transduce.interop.importing import ImportJob, import_model
 from transduce.interop.parts import Parts
 from transduce.model.saved import Loaded, load_model, read_manifest
 from transduce.scoring.bleu import corpus_bleu
@@ -108,8 +107,8 @@ def test_huggingface_gives_our_logits(tmp_path: Path, kind: str):
 @pytest.mark.parametrize("kind", [kind for kind, theirs in HUGGINGFACE.items() if theirs == "MarianMTModel"])
 def test_what_goes_to_huggingface_comes_back(tmp_path: Path, kind: str):
     loaded = save_kind(tmp_path / "ours", kind, {"languages": ["en", "de"]})
-    export_model(Order(model=tmp_path / "ours", out=tmp_path / "theirs", kind="huggingface", sentences=0))
-    import_model(ImportOrder(tmp_path / "theirs", tmp_path / "back"))
+    export_model(ExportJob(model=tmp_path / "ours", out=tmp_path / "theirs", kind="huggingface", sentences=0))
+    import_model(ImportJob(tmp_path / "theirs", tmp_path / "back"))
     back = load_model(tmp_path / "back")
     assert back.about["languages"] == ["en", "de"]
     assert (back.config.search.beam, back.config.search.alpha) == (3, 0.6)
@@ -124,11 +123,11 @@ def test_what_goes_to_huggingface_comes_back(tmp_path: Path, kind: str):
 def test_what_was_imported_goes_out_again(tmp_path: Path, kind: str):
     separate = kind != "BPE"
     saved = save_marian(tmp_path, kind="unigram" if separate else "bpe", separate=separate)
-    import_model(ImportOrder(saved.folder, tmp_path / "ours"))
+    import_model(ImportJob(saved.folder, tmp_path / "ours"))
     for target in ("huggingface", "ctranslate2"):
         (tmp_path / "lines").write_text("".join(f"{line}\n" for line in LINES["source"]), encoding="utf-8")
-        order = Order(model=tmp_path / "ours", out=tmp_path / target, kind=target, text=tmp_path / "lines")
-        found = export_model(order).check  # an error if they differ
+        job = ExportJob(model=tmp_path / "ours", out=tmp_path / target, kind=target, text=tmp_path / "lines")
+        found = export_model(job).check  # an error if they differ
         assert found
         assert not found.wrong
         assert any("greedily: 12 of 12 the same" in line for line in found.found)
@@ -142,7 +141,9 @@ def test_language_tags_learned_here_are_taken_off_by_their_tokenizer(tmp_path: P
     save_kind(tmp_path / "ours", symbols=(">>de<<", ">>fr<<"))
     lines = tmp_path / "lines"
     lines.write_text("".join(f">>{tag}<< {line}\n" for line in LINES["source"] for tag in ("de", "fr")))
-    found = export_model(Order(model=tmp_path / "ours", out=tmp_path / "theirs", kind="huggingface", text=lines)).check
+    found = export_model(
+        ExportJob(model=tmp_path / "ours", out=tmp_path / "theirs", kind="huggingface", text=lines)
+    ).check
     assert found  # an error if they differ
     assert any("greedily: 24 of 24 the same" in line for line in found.found)
 
@@ -293,8 +294,8 @@ def test_an_export_that_says_something_else_is_not_kept(
 def test_int8_may_lose_what_may_be_chance(wrong: int, good: bool):
     references = [f"{one} {another} {one}" for one in LINES["target"] for another in LINES["target"]][:30]
     theirs = ["nein"] * wrong + references[wrong:]
-    said, judged = judge(references, theirs, references, "bleu")
-    assert judged == good
+    said, passes = check_quality(references, theirs, references, "bleu")
+    assert passes == good
     assert f"BLEU {corpus_bleu(theirs, references).score:.2f}, ours in float32 100.00" in said
     chances = re.findall(r", by chance with p = ([\d.]+) ", said)
     assert bool(chances) == bool(wrong)
@@ -361,8 +362,18 @@ def test_a_model_of_our_own_alone(
     save_kind(tmp_path / "ours", "additive")
     monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path / "shelf"))
     out = tmp_path / "shelf" / "small"
-    order = ["export", str(tmp_path / "ours"), "--to", "transduce", "--precision", precision, "--languages", "en", "de"]
-    assert main([*order, "--out", str(out), "--sentences", "20"]) == 0
+    command = [
+        "export",
+        str(tmp_path / "ours"),
+        "--to",
+        "transduce",
+        "--precision",
+        precision,
+        "--languages",
+        "en",
+        "de",
+    ]
+    assert main([*command, "--out", str(out), "--sentences", "20"]) == 0
     said = capsys.readouterr().out
     assert "translated by the new model and by transduce" in said
     assert ("greedily: 20 of 20 the same" in said) or precision == "int8"
@@ -419,7 +430,7 @@ def test_a_package_for_argos_translate(tmp_path: Path, capsys: pytest.CaptureFix
 def test_what_a_runtime_cannot_compute_is_refused(tmp_path: Path, kind: str, target: Any, reason: str):
     save_kind(tmp_path / "ours", kind)
     with pytest.raises(ConfigError, match=reason):
-        export_model(Order(model=tmp_path / "ours", out=tmp_path / "out", kind=target))
+        export_model(ExportJob(model=tmp_path / "ours", out=tmp_path / "out", kind=target))
     assert not (tmp_path / "out").exists()
 
 
@@ -441,7 +452,7 @@ def test_wrong_orders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     ours = str(tmp_path / "ours")
     for out in ("out", "ours"):  # whatever lies there
         with pytest.raises(UsageError, match="--to huggingface has no --precision int8; use float32"):
-            export_model(Order(model=tmp_path / "ours", out=tmp_path / out, kind="huggingface", precision="int8"))
+            export_model(ExportJob(model=tmp_path / "ours", out=tmp_path / out, kind="huggingface", precision="int8"))
     assert main(["export", str(tmp_path / "nowhere"), "--to", "ctranslate2", "--out", ours]) == 1
     assert "nowhere: does not exist" in capsys.readouterr().err
     assert main(["export", ours, "--to", "ctranslate2", "--out", ours]) == 1

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parser")
     for name, count, seed in (("bank", 200, 1), ("dev", 30, 2)):
         (folder / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in make_trees(count, seed)))
-    files = ["--trees", str(folder / "bank.mrg"), "--dev-trees", str(folder / "dev.mrg"), "--slots", "tags"]
+    files = ["--trees", str(folder / "bank.mrg"), "--dev-trees", str(folder / "dev.mrg"), "--leaves", "tags"]
     data = str(folder / "data")
     assert main(["prepare", data, "--task", "parsing", *files, "--subwords", "300", "--workers", "1"]) == 0
     few = ["--training.checkpoint-steps", "60", "--training.bleu-sentences", "5", "--training.agreement", "0"]

@@ -13,7 +13,7 @@ from transduce import Translator
 from transduce.cli import main
 from transduce.decoding.options import Request
 from transduce.errors import DataError
-from transduce.interop.importing import Order, import_model
+from transduce.interop.importing import ImportJob, import_model
 from transduce.model.saved import load_model
 from transduce.text.subwords import BEGIN, END, SPACE, UNKNOWN, Subwords
 
@@ -177,11 +177,11 @@ def test_what_is_known_of_the_model_is_kept(pair: tuple[Saved, Path]):
 
 def test_old_weights_are_read_without_unpickling(tmp_path: Path):
     saved = save_marian(tmp_path)
-    expected = import_model(Order(saved.folder, tmp_path / "new")).weights
+    expected = import_model(ImportJob(saved.folder, tmp_path / "new")).weights
     (saved.folder / "model.safetensors").unlink()
     for zipped in (True, False):
         torch.save(saved.model.state_dict(), saved.folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-        found = import_model(Order(saved.folder, tmp_path / f"old-{zipped}")).weights
+        found = import_model(ImportJob(saved.folder, tmp_path / f"old-{zipped}")).weights
         assert found.keys() == expected.keys()
         for name, weight in expected.items():  # some are products, whose last bits depend on where they lie in memory
             torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-6)
@@ -189,7 +189,7 @@ def test_old_weights_are_read_without_unpickling(tmp_path: Path):
 
 def test_a_tag_is_given_to_every_sentence(tmp_path: Path):
     saved = save_marian(tmp_path)
-    import_model(Order(saved.folder, tmp_path / "ours"))
+    import_model(ImportJob(saved.folder, tmp_path / "ours"))
     translator = Translator.load(tmp_path / "ours", engine="torch")
     one, two = "Twenty-one euros.", "The twenty-first of June."
     found = translator.translate(f">>fr<< {one} {two}", split="always", beam=1, max_tokens=5)
@@ -218,7 +218,7 @@ def test_what_cannot_be_imported_is_refused(tmp_path: Path, name: str, change: d
     path = saved.folder / name
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(DataError) as caught:
-        import_model(Order(saved.folder, tmp_path / "ours"))
+        import_model(ImportJob(saved.folder, tmp_path / "ours"))
     assert message in str(caught.value)
     assert not (tmp_path / "ours").exists()
 

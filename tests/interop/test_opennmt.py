@@ -16,9 +16,8 @@ from transduce import Translator
 from transduce.cli import main
 from transduce.errors import ConfigError, DataError
 from transduce.interop.checkpoint import read_checkpoint
-from transduce.interop.exporting import Kind, export_model
-from transduce.interop.exporting import Order as ExportOrder
-from transduce.interop.importing import Order, import_model
+from transduce.interop.exporting import ExportJob, Kind, export_model
+from transduce.interop.importing import ImportJob, import_model
 from transduce.interop.opennmt import read_opennmt
 from transduce.interop.vocabulary import Foreign, number_sides, read_models
 from transduce.model.saved import load_model
@@ -36,7 +35,7 @@ SOURCES = [source for source, _ in EXPECTED["pairs"]]
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trained model of the fixtures, as ours."""
     out = tmp_path_factory.mktemp("opennmt") / "ours"
-    import_model(Order(SHARED / "model.pt", out, pieces=(SHARED / "joint.model",)))
+    import_model(ImportJob(SHARED / "model.pt", out, pieces=(SHARED / "joint.model",)))
     return out
 
 
@@ -127,8 +126,8 @@ def test_it_is_seen_without_an_end(ours: Path, tmp_path: Path, capsys: pytest.Ca
 def test_every_runtime_says_what_it_says(ours: Path, tmp_path: Path, kind: Kind):
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in SOURCES), encoding="utf-8")
     out = tmp_path / ("out.argosmodel" if kind == "argos" else "out")
-    order = ExportOrder(model=ours, out=out, kind=kind, text=tmp_path / "lines", languages=("en", "de"))
-    found = export_model(order).check  # an error if they differ
+    job = ExportJob(model=ours, out=out, kind=kind, text=tmp_path / "lines", languages=("en", "de"))
+    found = export_model(job).check  # an error if they differ
     assert found
     assert not found.wrong
     assert any("greedily: 12 of 12 the same" in line for line in found.found)
@@ -138,7 +137,7 @@ def test_huggingface_gives_sources_an_end(ours: Path, tmp_path: Path):
     with pytest.raises(
         ConfigError, match=r"sources without an end token, but the tokenizer of transformers adds one; use --to c"
     ):
-        export_model(ExportOrder(model=ours, out=tmp_path / "out", kind="huggingface"))
+        export_model(ExportJob(model=ours, out=tmp_path / "out", kind="huggingface"))
 
 
 def test_it_is_tuned_without_ends(ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -184,7 +183,7 @@ def test_other_models_are_refused_by_name(tmp_path: Path, changes: dict[str, Any
     found = read_checkpoint(SHARED / "model.pt")
     torch.save({**found, "opt": {**found["opt"].state, **changes}}, tmp_path / "x.pt")
     with pytest.raises(DataError) as caught:
-        import_model(Order(tmp_path / "x.pt", tmp_path / "ours", pieces=(SHARED / "joint.model",)))
+        import_model(ImportJob(tmp_path / "x.pt", tmp_path / "ours", pieces=(SHARED / "joint.model",)))
     assert message in str(caught.value)
     assert not (tmp_path / "ours").exists()
 

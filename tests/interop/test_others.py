@@ -13,7 +13,7 @@ from transduce import Translator
 from transduce.cli import main
 from transduce.errors import DataError
 from transduce.interop.checkpoint import read_checkpoint
-from transduce.interop.importing import Order, import_model
+from transduce.interop.importing import ImportJob, import_model
 from transduce.interop.marian import read_tokens
 from transduce.model.saved import load_model
 
@@ -24,13 +24,13 @@ NAMES = [
 ]
 
 
-def order(name: str, out: Path) -> Order:
+def make_job(name: str, out: Path) -> ImportJob:
     """Return what a user passes: Marian's settings name its vocabularies, the others name no SentencePiece model."""
     folder = FIXTURES / name
     if name.startswith("marian"):
-        return Order(folder / "model.npz", out)
+        return ImportJob(folder / "model.npz", out)
     file = {"fairseq": "checkpoint.pt", "joeynmt": "best.ckpt", "opennmt": "model.pt"}[name.split("-")[0]]
-    return Order(folder / file, out, pieces=tuple(sorted(folder.glob("*.model"))))
+    return ImportJob(folder / file, out, pieces=tuple(sorted(folder.glob("*.model"))))
 
 
 def expected(name: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def expected(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_probabilities_are_theirs(tmp_path: Path, name: str):
-    import_model(order(name, tmp_path / "ours"))
+    import_model(make_job(name, tmp_path / "ours"))
     translator = Translator.load(tmp_path / "ours", engine="torch")
     theirs = expected(name)
     found = [part.sum() for part in translator.score([tuple(pair) for pair in theirs["pairs"]])]
@@ -50,7 +50,7 @@ def test_probabilities_are_theirs(tmp_path: Path, name: str):
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("engine", ["torch", "native"])
 def test_translations_are_marians(tmp_path: Path, engine: Any, beam: int):
-    import_model(order("marian-post", tmp_path / "ours"))
+    import_model(make_job("marian-post", tmp_path / "ours"))
     translator = Translator.load(tmp_path / "ours", engine=engine)
     theirs = expected("marian-post")
     sources = [source for source, _ in theirs["pairs"]]
@@ -67,7 +67,7 @@ def test_translations_are_marians(tmp_path: Path, engine: Any, beam: int):
 def test_what_each_becomes(tmp_path: Path):
     kinds = {}
     for name in NAMES:
-        import_model(order(name, tmp_path / name))
+        import_model(make_job(name, tmp_path / name))
         loaded = load_model(tmp_path / name)
         model = loaded.config.model
         kinds[name] = (model.tie, model.norm, model.activation, model.norm_epsilon, model.max_positions)
@@ -132,7 +132,7 @@ def change_marian(tmp_path: Path, settings: tuple[str, str] = ("", ""), **arrays
 def test_other_models_of_marian_are_refused(tmp_path: Path, settings: Any, arrays: Any, message: str):
     path = change_marian(tmp_path, settings, **arrays)
     with pytest.raises(DataError) as caught:
-        import_model(Order(path, tmp_path / "ours"))
+        import_model(ImportJob(path, tmp_path / "ours"))
     assert message in str(caught.value)
     assert not (tmp_path / "ours").exists()
 
@@ -147,10 +147,10 @@ def test_marians_vocabularies_may_be_lists(tmp_path: Path):
     listed.write_text("".join(f"{json.dumps(piece)}: {n}\n" for n, piece in enumerate(pieces)), encoding="utf-8")
     model = FIXTURES / "marian-post" / "model.npz"
     with pytest.raises(DataError, match="is not a SentencePiece model; name those of both sides: --pieces"):
-        import_model(Order(model, tmp_path / "one", vocabularies=(listed,)))
+        import_model(ImportJob(model, tmp_path / "one", vocabularies=(listed,)))
     spm = (FIXTURES / "marian-post" / "joint.spm",)
-    found = import_model(Order(model, tmp_path / "two", vocabularies=(listed,), pieces=spm))
-    plain = import_model(order("marian-post", tmp_path / "three"))
+    found = import_model(ImportJob(model, tmp_path / "two", vocabularies=(listed,), pieces=spm))
+    plain = import_model(make_job("marian-post", tmp_path / "three"))
     assert found.weights.keys() == plain.weights.keys()
     assert all(torch.equal(found.weights[name], weight) for name, weight in plain.weights.items())
 
@@ -176,15 +176,15 @@ def test_other_models_of_fairseq_are_refused(tmp_path: Path, changes: dict[str, 
     torch.save({"cfg": {"model": settings}, "model": dict(found["model"])}, tmp_path / "x.pt")
     pieces = (FIXTURES / "fairseq-post" / "joint.model",)
     with pytest.raises(DataError) as caught:
-        import_model(Order(tmp_path / "x.pt", tmp_path / "ours", pieces=pieces))
+        import_model(ImportJob(tmp_path / "x.pt", tmp_path / "ours", pieces=pieces))
     assert message in str(caught.value)
 
 
 def test_damaged_dictionaries_are_named_by_line(tmp_path: Path):
     (tmp_path / "dict.txt").write_text("a 1\nb\n", encoding="utf-8")
-    base = order("fairseq-post", tmp_path / "ours")
+    base = make_job("fairseq-post", tmp_path / "ours")
     with pytest.raises(DataError, match=r"dict\.txt:2: wanted a token and its count, found 'b'"):
-        import_model(Order(base.source, base.out, pieces=base.pieces, vocabularies=(tmp_path / "dict.txt",)))
+        import_model(ImportJob(base.source, base.out, pieces=base.pieces, vocabularies=(tmp_path / "dict.txt",)))
 
 
 @pytest.mark.parametrize(
@@ -205,5 +205,5 @@ def test_other_models_of_joeynmt_are_refused(tmp_path: Path, change: tuple[str, 
     )
     pieces = (tmp_path / "changed" / "joint.model",)
     with pytest.raises(DataError) as caught:
-        import_model(Order(tmp_path / "changed" / "best.ckpt", tmp_path / "ours", pieces=pieces))
+        import_model(ImportJob(tmp_path / "changed" / "best.ckpt", tmp_path / "ours", pieces=pieces))
     assert message in str(caught.value)

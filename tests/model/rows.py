@@ -1,11 +1,10 @@
 """Small models and rows of random sentences for the tests of the model."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -14,15 +13,6 @@ from transduce.model.transformer import Transformer
 
 SMALL = ModelConfig(vocabulary=23, layers=2, d_model=12, d_ff=20, heads=3, dropout=0.0)
 FILLER, EMPTY = 3, 2  # tokens behind the last sentence, and empty sentences behind it, as batches have them
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Use one thread, the fastest for such small tensors, in every test of a file that imports this."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @dataclass

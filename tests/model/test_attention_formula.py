@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rows import assert_near
-from rows import one_thread as one_thread
+from rows import EMPTY, FILLER, assert_near
+from threads import always_one_thread as always_one_thread
 from torch import Tensor
 from torch.nn import functional
 
@@ -20,7 +20,6 @@ from transduce.model.attention import MultiHeadAttention, Score, Spans, Weights,
 
 Kind = Literal["scaled", "unscaled", "additive"]
 KINDS: list[Kind] = ["scaled", "unscaled", "additive"]
-FILLER, EMPTY = 3, 2
 PAIRS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=8)
 many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

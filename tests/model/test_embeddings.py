@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 import torch
 from rows import SMALL, assert_near, gradients, make_model, random_row, run
-from rows import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch import Tensor
 
 from transduce.config import ModelConfig

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 import torch
 from rows import SMALL, Row, assert_near, make_model, random_row, run
-from rows import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch import Tensor, nn
 
 from transduce.model.layers import FeedForward, Residual

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import SMALL
-from rows import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 
 from transduce.config import ModelConfig
 from transduce.errors import ConfigError

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import SMALL, assert_near, make_model, random_row
-from rows import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 

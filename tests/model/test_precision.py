@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from rows import SMALL, make_model, make_row, random_row, run
-from rows import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch import Tensor
 
 from transduce.config import ModelConfig

@@ -7,7 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import SMALL, Row, assert_near, make_model, make_row, random_row, run
-from rows import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch import Tensor
 
 from transduce.model import attention

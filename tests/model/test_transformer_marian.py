@@ -4,7 +4,7 @@ import pytest
 import torch
 from marian import make_marian, marian_names
 from rows import SMALL, assert_near, gradients, make_model, random_row, run
-from rows import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch.nn.utils.rnn import pad_sequence
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from rows import SMALL, Row, assert_near, gradients, make_model, random_row, run
-from rows import one_thread as one_thread
+from threads import always_one_thread as always_one_thread
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 

@@ -13,7 +13,7 @@ from systems import make_texts, write
 
 from transduce.errors import TransduceError, UsageError
 from transduce.scoring.comet import measure_comet
-from transduce.scoring.score import ScoreRequest, score
+from transduce.scoring.score import ScoreJob, score
 from transduce.scoring.show import show_scores
 
 SOURCE, REFERENCES, OTHERS = ["one", "two"], ["eins", None], ["ein", "zwei"]
@@ -96,10 +96,10 @@ def test_a_model_that_cannot_be_downloaded_is_named(comet: Comet):
 def test_it_is_one_more_score_of_the_verb(comet: Comet, tmp_path: Path):
     paths = [write(tmp_path / name, lines) for name, lines in (("a", SYSTEMS[0]), ("b", SYSTEMS[1]), ("r", ["x", "y"]))]
     source = write(tmp_path / "s", SOURCE)
-    request = ScoreRequest(
+    job = ScoreJob(
         systems=tuple(paths[:2]), references=(paths[2],), source=source, metrics=("chrf",), comet="m/m", samples=20
     )
-    report = score(request)
+    report = score(job)
     assert [[some.name for some in of_system] for of_system in report.scores] == [["chrf", "comet"]] * 2
     assert report.scores[1][1].comparison is not None
     assert report.scores[1][1].comparison.difference == pytest.approx(0)
@@ -110,14 +110,14 @@ def test_it_is_one_more_score_of_the_verb(comet: Comet, tmp_path: Path):
 
 def test_without_the_package_it_is_said_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "comet", None)  # as if it were not installed
-    request = ScoreRequest(
+    job = ScoreJob(
         systems=(tmp_path / "nowhere",), references=(tmp_path / "nowhere.de",), source=tmp_path / "s", comet="m/m"
     )
     with pytest.raises(TransduceError, match=r"pip install 'transduce\[comet\]'.* is downloaded once"):
-        score(request)  # and at once: before any file is read
+        score(job)  # and at once: before any file is read
 
 
 def test_the_source_is_asked_for(comet: Comet, tmp_path: Path):
-    request = ScoreRequest(systems=(tmp_path / "a",), references=(tmp_path / "b",), comet="m/m")
+    job = ScoreJob(systems=(tmp_path / "a",), references=(tmp_path / "b",), comet="m/m")
     with pytest.raises(UsageError, match=r"--comet reads the source sentences as well; give --source FILE"):
-        score(request)
+        score(job)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transduce.scoring.differences import Piece, closest, compare_words, words_of
+from transduce.scoring.differences import Piece, closest, compare_words, cut_words
 
 TEXT = st.text(st.sampled_from(list("ab äß,.-'’\t\u00a0\n我กア𠀀\U0001f600\u0301")), max_size=25)
 
@@ -19,13 +19,13 @@ def show(pieces: list[Piece]) -> str:
 def test_the_pieces_make_up_the_sentence(sentence: str, others: list[str]):
     pieces = compare_words(sentence, *others)
     assert "".join(piece.text for piece in pieces) == sentence
-    words = {word for other in others for word in words_of(other)}
+    words = {word for other in others for word in cut_words(other)}
     for piece in pieces:
         if piece.kind == "moved":
-            assert set(words_of(piece.text)) <= words
+            assert set(cut_words(piece.text)) <= words
     if sentence in others:
         assert all(piece.kind == "same" for piece in pieces)
-    if not words & set(words_of(sentence)):
+    if not words & set(cut_words(sentence)):
         assert all(piece.kind == "other" or piece.text.isspace() for piece in pieces)
 
 
@@ -55,9 +55,9 @@ def test_a_word_counts_as_found_if_any_of_several_has_it():
 
 
 def test_words_are_words():
-    assert words_of("z.B. Kilo-Meter, it's 5 %") == ["z", ".", "B", ".", "Kilo-Meter", ",", "it's", "5", "%"]
-    assert words_of("我们 go ไป") == ["我", "们", "go", "ไ", "ป"]
-    assert words_of("हिन्दी में, שָׁלוֹם.") == ["हिन्दी", "में", ",", "שָׁלוֹם", "."]
+    assert cut_words("z.B. Kilo-Meter, it's 5 %") == ["z", ".", "B", ".", "Kilo-Meter", ",", "it's", "5", "%"]
+    assert cut_words("我们 go ไป") == ["我", "们", "go", "ไ", "ป"]
+    assert cut_words("हिन्दी में, שָׁלוֹם.") == ["हिन्दी", "में", ",", "שָׁלוֹם", "."]
     assert show(compare_words("我们去", "我们来")) == "我们[去]"
 
 

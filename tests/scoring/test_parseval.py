@@ -12,7 +12,7 @@ from treebank import make_trees
 
 from transduce.cli import main
 from transduce.errors import DataError, UsageError
-from transduce.scoring.findings import ScoreRequest
+from transduce.scoring.findings import ScoreJob
 from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.scoring.score import score
 from transduce.text.trees import Tree, parse_tree
@@ -151,10 +151,10 @@ def bank(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def request(bank: Path, *systems: str, **changes: object) -> ScoreRequest:
+def job(bank: Path, *systems: str, **changes: object) -> ScoreJob:
     paths = tuple(bank / name for name in systems)
     given = {"metrics": ("parseval",), "samples": 0, **changes}
-    return ScoreRequest(systems=paths, references=(bank / "gold.mrg",), **given)  # pyright: ignore[reportArgumentType]
+    return ScoreJob(systems=paths, references=(bank / "gold.mrg",), **given)  # pyright: ignore[reportArgumentType]
 
 
 def test_the_verb_prints_all_scores_with_their_rules(bank: Path, capsys: pytest.CaptureFixture[str]):
@@ -174,7 +174,7 @@ def test_the_verb_prints_all_scores_with_their_rules(bank: Path, capsys: pytest.
 
 
 def test_scores_are_sums_over_sentences(bank: Path):
-    (found,) = score(request(bank, "ours.trees")).scores
+    (found,) = score(job(bank, "ours.trees")).scores
     values = {one.name: one.value for one in found}
     trees = make_trees(30, 5)
     total = sum(len(tree.spans()) - 1 for tree in trees)
@@ -192,7 +192,7 @@ def test_other_words_are_an_error_that_names_the_tree(bank: Path):
     trees[5] = "(TOP (NN dog))"
     (bank / "other.trees").write_text("\n".join(trees), encoding="utf-8")
     with pytest.raises(DataError) as error:
-        score(request(bank, "other.trees"))
+        score(job(bank, "other.trees"))
     first, second, remedy = str(error.value).splitlines()
     assert first.startswith(f"{bank / 'other.trees'}:4: its word 2 is horse, but that of {bank / 'gold.mrg'}:")
     assert second.startswith(f"{bank / 'other.trees'}:6: has 1 words, but {bank / 'gold.mrg'}:")
@@ -203,10 +203,10 @@ def test_a_tree_too_few_or_a_bad_one_is_an_error(bank: Path):
     trees = (bank / "same.trees").read_text(encoding="utf-8").splitlines()
     (bank / "few.trees").write_text("\n".join(trees[:-1]), encoding="utf-8")
     with pytest.raises(DataError, match=r"few\.trees has 29 trees but .*gold\.mrg has 30 trees; tree n of one file"):
-        score(request(bank, "few.trees"))
+        score(job(bank, "few.trees"))
     (bank / "bad.trees").write_text("\n".join([*trees[:7], trees[7][:-1], *trees[8:]]), encoding="utf-8")
     with pytest.raises(DataError, match=r"bad\.trees:8: the tree is not closed"):
-        score(request(bank, "bad.trees"))
+        score(job(bank, "bad.trees"))
 
 
 def test_sentences_of_other_trees_can_be_left_out(bank: Path):
@@ -214,14 +214,14 @@ def test_sentences_of_other_trees_can_be_left_out(bank: Path):
     (bank / "seen.mrg").write_text("\n".join(map(str, trees[:10])), encoding="utf-8")
     seen = {tuple(tree.words()) for tree in trees[:10]}
     kept = [number for number, tree in enumerate(trees) if tuple(tree.words()) not in seen]
-    report = score(request(bank, "ours.trees", leave_out=(bank / "seen.mrg",)))
+    report = score(job(bank, "ours.trees", leave_out=(bank / "seen.mrg",)))
     assert report.texts.sentences == len(kept) <= 20
     complete = next(one.value for one in report.scores[0] if one.name == "complete")
     assert complete == pytest.approx(100 * sum(number % 3 > 0 for number in kept) / len(kept))
     with pytest.raises(DataError, match="all 30 sentences are in the trees to leave out"):
-        score(request(bank, "ours.trees", leave_out=(bank / "same.trees",)))
+        score(job(bank, "ours.trees", leave_out=(bank / "same.trees",)))
     with pytest.raises(UsageError, match="--leave-out is for trees"):
-        score(request(bank, "ours.trees", metrics=("bleu",), leave_out=(bank / "seen.mrg",)))
+        score(job(bank, "ours.trees", metrics=("bleu",), leave_out=(bank / "seen.mrg",)))
 
 
 def test_trees_have_no_other_scores(bank: Path):
@@ -230,4 +230,4 @@ def test_trees_have_no_other_scores(bank: Path):
         *({"lowercase": True}, {"tokenize": "char"}, {"language": "de"}),
     ):
         with pytest.raises(UsageError, match=r"parseval (scores trees|compares brackets)"):
-            score(request(bank, "ours.trees", **changes))
+            score(job(bank, "ours.trees", **changes))

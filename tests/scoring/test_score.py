@@ -11,7 +11,7 @@ import sacrebleu
 from systems import damage, make_sentences, write
 
 from transduce.errors import DataError, UsageError
-from transduce.scoring.findings import ScoreReport, ScoreRequest
+from transduce.scoring.findings import ScoreJob, ScoreReport
 from transduce.scoring.perplexity import Likelihood
 from transduce.scoring.score import publish, resolve, score
 from transduce.scoring.show import format_p, show_scores
@@ -29,10 +29,10 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return {name: write(tmp_path / name, lines) for name, lines in texts.items()}
 
 
-def make_request(files: dict[str, Path], *systems: str, **options: Any) -> ScoreRequest:
-    """Return a request for some systems, with few resamples."""
+def make_job(files: dict[str, Path], *systems: str, **options: Any) -> ScoreJob:
+    """Return a job for some systems, with few resamples."""
     options = {"samples": 40} | options
-    return ScoreRequest(systems=tuple(files[name] for name in systems), references=(files["ref.de"],), **options)
+    return ScoreJob(systems=tuple(files[name] for name in systems), references=(files["ref.de"],), **options)
 
 
 def measure_words(source: Any, references: Any) -> Likelihood:
@@ -51,16 +51,16 @@ def printed(report: ScoreReport) -> str:
 
 
 def test_all_metrics_are_measured_unless_some_are_chosen(files: dict[str, Path]):
-    found = score(make_request(files, "good")).scores[0]
+    found = score(make_job(files, "good")).scores[0]
     assert [some.name for some in found] == ["bleu", "chrf", "ter", "exact", "paper"]
     assert found[0].value == pytest.approx(sacrebleu.corpus_bleu(GOOD, [REFERENCES]).score)
-    chosen = score(make_request(files, "good", metrics=("ter", "bleu", "ter"))).scores[0]
+    chosen = score(make_job(files, "good", metrics=("ter", "bleu", "ter"))).scores[0]
     assert [some.name for some in chosen] == ["ter", "bleu"]
 
 
 def test_the_language_is_that_of_the_references_name():
     def settings_of(reference: str, **options: Any) -> tuple[str | None, str, bool]:
-        settings, metrics = resolve(ScoreRequest(systems=(Path("a"),), references=(Path(reference),), **options))
+        settings, metrics = resolve(ScoreJob(systems=(Path("a"),), references=(Path(reference),), **options))
         return settings.language, settings.tokenize, "paper" in metrics
 
     assert settings_of("newstest2014.de.xz") == ("de", "13a", True)
@@ -74,17 +74,17 @@ def test_the_language_is_that_of_the_references_name():
 
 def test_it_is_said_why_the_papers_bleu_is_left_out(files: dict[str, Path], capsys: pytest.CaptureFixture[str]):
     plain = files["ref.de"].rename(files["ref.de"].with_suffix(".txt"))
-    request = ScoreRequest(systems=(files["good"],), references=(plain,), samples=0)
-    score(request)
+    job = ScoreJob(systems=(files["good"],), references=(plain,), samples=0)
+    score(job)
     assert "does not name a language that Moses knows; --language de would\n" in capsys.readouterr().err
-    score(ScoreRequest(systems=(files["good"],), references=(plain,), samples=0, language="tr"))
+    score(ScoreJob(systems=(files["good"],), references=(plain,), samples=0, language="tr"))
     assert "note: the paper's BLEU is left out: Moses does not know the language tr\n" in capsys.readouterr().err
-    score(ScoreRequest(systems=(files["good"],), references=(plain,), samples=0, metrics=("bleu",)))
+    score(ScoreJob(systems=(files["good"],), references=(plain,), samples=0, metrics=("bleu",)))
     assert "note" not in capsys.readouterr().err
 
 
 def test_a_pipe_gets_aligned_text_with_every_score_and_signature(files: dict[str, Path]):
-    report = score(make_request(files, "good"))
+    report = score(make_job(files, "good"))
     shown = printed(report).splitlines()
     assert shown[0] == "good: 50 sentences, 1 reference (ref.de)"
     assert shown[1].split() == ["score", "value", "mean", "±", "95", "%"]
@@ -100,7 +100,7 @@ def test_a_pipe_gets_aligned_text_with_every_score_and_signature(files: dict[str
 
 
 def test_systems_are_compared_with_the_first(files: dict[str, Path]):
-    report = score(make_request(files, "good", "bad", metrics=("bleu", "ter")))
+    report = score(make_job(files, "good", "bad", metrics=("bleu", "ter")))
     shown = printed(report).splitlines()
     assert shown[0].startswith("good, bad: 50 sentences")
     assert shown[1].split() == "score system value mean ± 95 % difference 95 % of it p".split()
@@ -127,7 +127,7 @@ def test_a_p_value_is_never_shown_as_0():
 
 
 def test_without_resamples_the_scores_alone_are_shown(files: dict[str, Path]):
-    shown = printed(score(make_request(files, "good", "bad", samples=0, metrics=("bleu",)))).splitlines()
+    shown = printed(score(make_job(files, "good", "bad", samples=0, metrics=("bleu",)))).splitlines()
     assert shown[1].split() == ["score", "system", "value"]
     assert "±" not in "".join(shown)
 
@@ -142,7 +142,7 @@ def test_a_terminal_gets_a_table_with_whole_numbers(
         def isatty(self) -> bool:
             return True
 
-    report, stream = score(make_request(files, "good", "bad", metrics=("bleu",))), Terminal()
+    report, stream = score(make_job(files, "good", "bad", metrics=("bleu",))), Terminal()
     show_scores(report, stream)
     for scores in report.scores:
         assert f"{scores[0].value:.2f}" in stream.getvalue()
@@ -153,16 +153,16 @@ def test_a_terminal_gets_a_table_with_whole_numbers(
 
 
 def test_the_perplexity_of_the_references_is_measured_and_shown(files: dict[str, Path]):
-    report = score(make_request(files, "good", source=files["src"], metrics=("bleu",)), measure_words)
+    report = score(make_job(files, "good", source=files["src"], metrics=("bleu",)), measure_words)
     words = sum(len(line.split()) for line in REFERENCES)
     assert f"perplexity of the references: 2.00 per subword (0.693 nats, {words} subwords)\n" in printed(report)
     with pytest.raises(UsageError, match="--model reads the source sentences as well; give --source FILE"):
-        score(make_request(files, "good"), measure_words)
+        score(make_job(files, "good"), measure_words)
 
 
 def test_json_holds_everything(files: dict[str, Path], capsys: pytest.CaptureFixture[str]):
-    request = make_request(files, "good", "bad", json=True, source=files["src"], seed=7)
-    report = score(request, measure_words)
+    job = make_job(files, "good", "bad", json=True, source=files["src"], seed=7)
+    report = score(job, measure_words)
     publish(report)
     found = json.loads(capsys.readouterr().out)
     assert (found["sentences"], found["seed"], found["samples"], found["language"]) == (50, 7, 40, "de")
@@ -184,18 +184,16 @@ def test_json_holds_everything(files: dict[str, Path], capsys: pytest.CaptureFix
 
 
 def test_json_has_no_infinity(files: dict[str, Path], capsys: pytest.CaptureFixture[str]):
-    request = make_request(files, "good", json=True, source=files["src"], metrics=("exact",))
-    publish(score(request, lambda _, references: Likelihood([-1e9] * len(references), [1] * len(references))))
+    job = make_job(files, "good", json=True, source=files["src"], metrics=("exact",))
+    publish(score(job, lambda _, references: Likelihood([-1e9] * len(references), [1] * len(references))))
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert found["references_under_the_model"]["perplexity"] is None
 
 
 def test_every_sentence_of_every_system_becomes_a_line_of_json(files: dict[str, Path], tmp_path: Path):
     path = tmp_path / "sentences.jsonl"
-    request = make_request(
-        files, "good", "bad", sentences=path, source=files["src"], metrics=("bleu", "exact", "paper")
-    )
-    publish(score(request, measure_words))
+    job = make_job(files, "good", "bad", sentences=path, source=files["src"], metrics=("bleu", "exact", "paper"))
+    publish(score(job, measure_words))
     found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert [(one["line"], one["system"]) for one in found] == [(n, s) for n in range(1, 51) for s in ("good", "bad")]
     for one in found:
@@ -215,17 +213,17 @@ def test_every_sentence_of_every_system_becomes_a_line_of_json(files: dict[str, 
 def test_sentences_may_go_to_standard_output_and_the_table_does_not(
     files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ):
-    publish(score(make_request(files, "good", sentences=STANDARD_INPUT, metrics=("chrf",))))
+    publish(score(make_job(files, "good", sentences=STANDARD_INPUT, metrics=("chrf",))))
     out, err = capsys.readouterr()
     assert len([json.loads(line) for line in out.splitlines()]) == 50
     assert "chrF2" in err
     with pytest.raises(UsageError, match="--json and --sentences - both write to standard output"):
-        score(make_request(files, "good", sentences=STANDARD_INPUT, json=True))
+        score(make_job(files, "good", sentences=STANDARD_INPUT, json=True))
 
 
 def test_results_go_to_stdout_and_all_else_to_stderr(files: dict[str, Path], capsys: pytest.CaptureFixture[str]):
     write(files["good"], ["", *GOOD[1:]])
-    publish(score(make_request(files, "good", report=files["good"].with_suffix(".html"), metrics=("chrf",))))
+    publish(score(make_job(files, "good", report=files["good"].with_suffix(".html"), metrics=("chrf",))))
     out, err = capsys.readouterr()
     assert out.startswith("good: 50 sentences")
     assert "note: good: lines without a translation: " in err
@@ -235,7 +233,7 @@ def test_results_go_to_stdout_and_all_else_to_stderr(files: dict[str, Path], cap
 
 def test_standard_input_may_be_scored(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(GOOD).encode())))
-    report = score(ScoreRequest(systems=(STANDARD_INPUT,), references=(files["ref.de"],), samples=0, metrics=("bleu",)))
+    report = score(ScoreJob(systems=(STANDARD_INPUT,), references=(files["ref.de"],), samples=0, metrics=("bleu",)))
     assert report.scores[0][0].value == pytest.approx(sacrebleu.corpus_bleu(GOOD, [REFERENCES]).score)
 
 
@@ -256,22 +254,22 @@ def test_what_cannot_be_written_is_refused_before_any_work(files: dict[str, Path
         ({"tokenize": "13b"}, "did you mean 13a"),
     ):
         with pytest.raises((UsageError, DataError), match=message):
-            score(make_request(files, "good", **options))
+            score(make_job(files, "good", **options))
     assert files["good"].read_text(encoding="utf-8").splitlines() == GOOD
 
 
 def test_scores_do_not_depend_on_chance_elsewhere(files: dict[str, Path]):
-    first, second = (score(make_request(files, "good", "bad", metrics=("chrf",))) for _ in range(2))
+    first, second = (score(make_job(files, "good", "bad", metrics=("chrf",))) for _ in range(2))
     assert printed(first) == printed(second)
-    other = score(make_request(files, "good", "bad", metrics=("chrf",), seed=1))
+    other = score(make_job(files, "good", "bad", metrics=("chrf",), seed=1))
     assert other.scores[0][0].value == first.scores[0][0].value
     for number in (0, 1):
         assert other.scores[number][0].confidence != first.scores[number][0].confidence
 
 
 def test_lower_case_and_tokenizer_reach_the_scores(files: dict[str, Path]):
-    request = make_request(files, "good", lowercase=True, tokenize="char", metrics=("bleu", "chrf", "exact"), samples=0)
-    bleu, chrf, exact = score(request).scores[0]
+    job = make_job(files, "good", lowercase=True, tokenize="char", metrics=("bleu", "chrf", "exact"), samples=0)
+    bleu, chrf, exact = score(job).scores[0]
     expected = sacrebleu.corpus_bleu(GOOD, [REFERENCES], lowercase=True, tokenize="char").score
     assert bleu.value == pytest.approx(expected)
     assert all("case:lc" in some.signature for some in (bleu, chrf, exact))

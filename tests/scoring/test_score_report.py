@@ -12,17 +12,17 @@ import pytest
 from systems import damage, make_sentences, make_texts
 
 from transduce.scoring import charts
-from transduce.scoring.findings import ScoreReport, ScoreRequest
+from transduce.scoring.findings import ScoreJob, ScoreReport
 from transduce.scoring.metrics import Measured, MetricSettings, mean_of, measure
 from transduce.scoring.perplexity import Likelihood
 from transduce.scoring.report import make_page, write_report
-from transduce.scoring.score import judge
+from transduce.scoring.score import compare_systems
 
 NASTY = "<script>alert('x')</script> & \"quotes\" </dd> &amp;"
 REFERENCES = make_sentences(60, seed=1)
 SOURCE = make_sentences(60, seed=9)
 GOOD, BAD = damage(REFERENCES, 0.2, seed=2), damage(REFERENCES, 0.4, seed=3)
-EMPTY = {"meta", "input", "br"}
+VOID = {"meta", "input", "br"}
 
 
 class Page(HTMLParser):
@@ -44,7 +44,7 @@ class Page(HTMLParser):
             self.lists[list(self.lists)[-1]].append(dict(attrs) | {"rows": []})
         if tag == "dd":
             list(self.lists.values())[-1][-1]["rows"].append("")
-        if tag not in EMPTY:
+        if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -74,13 +74,13 @@ def make_report(
     source: list[str] | None = None,
     **options: Any,
 ) -> ScoreReport:
-    """Measure and judge, as `score` does."""
+    """Measure and compare, as `score` does."""
     texts = make_texts(systems, references or [REFERENCES], source)
     settings = MetricSettings(language="de")
     options = {"samples": 30, "examples": 5} | options
-    request = ScoreRequest(systems=(), references=(Path("ref.de"),), **options)
-    scores = judge(measure(texts, names, settings), request.samples, request.seed)
-    return ScoreReport(request, settings, texts, scores)
+    job = ScoreJob(systems=(), references=(Path("ref.de"),), **options)
+    scores = compare_systems(measure(texts, names, settings), job.samples, job.seed)
+    return ScoreReport(job, settings, texts, scores)
 
 
 def test_the_scores_and_their_signatures_are_there():

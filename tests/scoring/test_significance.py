@@ -17,7 +17,7 @@ GOOD, BAD = damage(REFERENCES, 0.15, seed=2), damage(REFERENCES, 0.4, seed=3)
 NAMES = ["bleu", "chrf", "ter"]
 
 
-def judge(first: Measured, second: Measured, samples: int = 500, seed: int = 1) -> Comparison:
+def compare_both(first: Measured, second: Measured, samples: int = 500, seed: int = 1) -> Comparison:
     """Compare two findings."""
     return compare(first.value, second.value, *resample([first, second], samples, seed))
 
@@ -38,18 +38,18 @@ def test_resamples_are_those_of_sacrebleu():
 
 def test_a_system_does_not_differ_from_itself():
     [first], [second] = measure(make_texts([GOOD, list(GOOD)], [REFERENCES]), ["bleu"], MetricSettings())
-    assert judge(first, second) == Comparison(0.0, 0.0, 0.0, 1.0)
+    assert compare_both(first, second) == Comparison(0.0, 0.0, 0.0, 1.0)
 
 
 def test_a_much_better_system_differs():
     good, bad = measure(make_texts([GOOD, BAD], [REFERENCES]), NAMES, MetricSettings())
     for one, other in zip(good, bad):
-        found = judge(one, other, samples=200)
+        found = compare_both(one, other, samples=200)
         assert found.p_value == 1 / 201
         assert found.difference == other.value - one.value
         assert found.low < found.difference < found.high
         assert found.low * found.high > 0  # zero is outside
-        back = judge(other, one, samples=200)
+        back = compare_both(other, one, samples=200)
         assert (back.difference, back.p_value) == (-found.difference, found.p_value)
         assert (back.low, back.high) == (-found.high, -found.low)
 
@@ -59,7 +59,7 @@ def test_a_difference_is_found_by_chance_as_often_as_the_p_value_says():
     random = np.random.default_rng(0)
     p_values = np.array(
         [
-            judge(*(mean_of("exact", "", random.normal(size=80)) for _ in range(2)), samples=150).p_value
+            compare_both(*(mean_of("exact", "", random.normal(size=80)) for _ in range(2)), samples=150).p_value
             for _ in range(600)
         ]
     )
@@ -71,7 +71,7 @@ def test_pairs_are_resampled_together():
     """A small difference that is the same in every sentence is certain, however much the sentences differ."""
     values = np.random.default_rng(0).normal(size=200)
     first, second = mean_of("exact", "", values), mean_of("exact", "", values + 0.01)
-    found = judge(first, second)
+    found = compare_both(first, second)
     assert found.p_value < 0.01
     assert found.difference == pytest.approx(0.01)
     assert found.high - found.low < 1e-9

@@ -1,22 +1,12 @@
 """A tiny model, on disk and loaded; one thread, the fastest for so little work."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from lookers import save_tiny
+from threads import always_one_thread as always_one_thread
 
 from transduce.decoding.translator import Translator
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Use one thread, the fastest for such small tensors."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

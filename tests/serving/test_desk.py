@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transduce.decoding.options import Request
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
-from transduce.serving.desk import Batch, BusyError, ClosedError, Desk, FaultError, _cut
+from transduce.serving.desk import BatchFigures, BusyError, ClosedError, Desk, FaultError, _cut
 from transduce.serving.options import ServeConfig
 
 SENTENCES = ["nine", "two euros and nine dollars", "on Friday the ninth of May", "it is already twelve"]
@@ -35,8 +35,8 @@ class Slow:
         return self._inner.translate(requests, *given, **settings)
 
 
-def make_desk(translator: Any, **settings: Any) -> tuple[Desk, list[Batch]]:
-    batches: list[Batch] = []
+def make_desk(translator: Any, **settings: Any) -> tuple[Desk, list[BatchFigures]]:
+    batches: list[BatchFigures] = []
     return Desk(translator, ServeConfig(**settings), batches.append), batches
 
 

@@ -23,7 +23,7 @@ from transduce.text.clean import (
     Cleaned,
     Cleaner,
     HeldOut,
-    Side,
+    SideFacts,
     _is_copied,
     clean_block,
     find_script,
@@ -536,7 +536,7 @@ SENTENCES = st.lists(st.sampled_from("a an ana Banana banana, ÄPFEL äpfel die 
 )
 
 
-def plain_is_copied(source: Side, target: Side, share: Fraction) -> bool:
+def plain_is_copied(source: SideFacts, target: SideFacts, share: Fraction) -> bool:
     """Whether keys are equal, or more than a share of five or more words are on the other side: the definition."""
     found = [word in target.text.lower().split() for word in source.text.lower().split()]
     return source.key == target.key or (len(found) >= 5 and Fraction(sum(found), len(found)) > share)

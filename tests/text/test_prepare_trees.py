@@ -49,7 +49,7 @@ def test_every_tree_comes_back(tmp_path: Path, openings: str):
 
 
 def test_tags_can_stand_for_words(tmp_path: Path):
-    data = prepare_bank(tmp_path, slots="tags")
+    data = prepare_bank(tmp_path, leaves="tags")
     for pair, tree in enumerate(make_trees(300, 1)):
         assert from_sequence(data.text("train", "target", pair).split(), tree.words()) == tree
 
@@ -58,7 +58,7 @@ def test_words_can_be_said_behind_their_tags(tmp_path: Path):
     bank, dev = write(tmp_path / "bank.mrg", 100, 1), write(tmp_path / "dev.mrg", 10, 2)
     odd = ["(S (NP (NN rare)) (VP (VBZ a▁b)))", "(S (NP (-LRB- -LRB-) (= =) (NN a▁b)) (-RRB- -RRB-))"]
     bank.write_text(bank.read_text(encoding="utf-8") + "\n".join(odd), encoding="utf-8")
-    flags = ["--trees", str(bank), "--dev-trees", str(dev), "--subwords", "320", "--workers", "1", "--slots", "words"]
+    flags = ["--trees", str(bank), "--dev-trees", str(dev), "--subwords", "320", "--workers", "1", "--leaves", "words"]
     assert main(["prepare", str(tmp_path / "data"), "--task", "parsing", *flags]) == 0
     data = DataSet.open(tmp_path / "data")
     pieces = data.subwords["target"].pieces(range(len(data.subwords["target"])))
@@ -211,4 +211,4 @@ def test_translation_data_sets_are_not_made_again_for_parsings_sake(tmp_path: Pa
     given = [flag if flag.startswith("--") else str(tmp_path / flag) for flag in flags]
     assert main(["prepare", str(tmp_path / "data"), *given, "--subwords", "280", "--workers", "1"]) == 0
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text(encoding="utf-8"))
-    assert not {"task", "openings", "slots", "constituents", "joined"} & manifest["made_from"]["settings"].keys()
+    assert not {"task", "openings", "leaves", "constituents", "joined"} & manifest["made_from"]["settings"].keys()

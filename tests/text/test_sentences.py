@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transduce.text import numbers
-from transduce.text.sentences import Split, lay_out
+from transduce.text.sentences import SplitWhen, lay_out
 from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
-SPLITS: tuple[Split, ...] = ("long", "always", "never")
+SPLITS: tuple[SplitWhen, ...] = ("long", "always", "never")
 ANY_LENGTH = 10**9
 
 # What texts are made of: words, abbreviations, marks, quotes, all kinds of white space, characters of several parts.
@@ -49,7 +49,7 @@ def split_always(text: str) -> list[str]:
 @example(text="a" + " " * 40 + ". B", count=len, longest=5, split="always")
 @example(text="a" * 8 + " " * 6 + "b" * 26, count=len, longest=10, split="long")
 @example(text="a" * 26 + " " * 6 + "b" * 8, count=len, longest=10, split="long")
-def test_pieces_joined_are_the_text(text: str, count: Callable[[str], int], longest: int, split: Split) -> None:
+def test_pieces_joined_are_the_text(text: str, count: Callable[[str], int], longest: int, split: SplitWhen) -> None:
     pieces, layout = lay_out(text, count, longest, split)
     assert layout.join(pieces) == text
     for piece in pieces:
@@ -98,7 +98,7 @@ def test_no_sentence_is_punctuation_only_unless_its_line_is(text: str) -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("text", ["", " ", "\n", " \t\r\n\u00a0\u3000\u2028 ", "\ufeff", "\u200b\n\u2060 "])
-def test_nothing_to_translate_comes_back(text: str, split: Split) -> None:
+def test_nothing_to_translate_comes_back(text: str, split: SplitWhen) -> None:
     pieces, layout = lay_out(text, len, 5, split)
     assert pieces == []
     assert layout.join([]) == text

@@ -53,8 +53,8 @@ def test_a_sequence_gives_back_labels_and_words(tree: Tree, labelled: bool):
     assert to_sequence(again, labelled=labelled) == symbols
     assert symbols.count("XX") == len(tree.words())
     assert " ".join(symbols).split() == symbols  # each is a word to the subwords
-    for slots in ("tags", "words"):
-        assert from_sequence(to_sequence(tree, labelled=labelled, slots=slots), tree.words()) == tree
+    for leaves in ("tags", "words"):
+        assert from_sequence(to_sequence(tree, labelled=labelled, leaves=leaves), tree.words()) == tree
 
 
 @given(TREES)
@@ -71,9 +71,9 @@ def test_the_sequence_is_the_one_that_is_documented():
     tree = parse_tree("(S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .))")
     assert " ".join(to_sequence(tree)) == "( ( XX XX )NP ( XX )VP XX )S"
     assert " ".join(to_sequence(tree, labelled=True)) == "(S (NP XX XX )NP (VP XX )VP XX )S"
-    assert " ".join(to_sequence(tree, slots="tags")) == "( ( DT NN )NP ( VBZ )VP . )S"
+    assert " ".join(to_sequence(tree, leaves="tags")) == "( ( DT NN )NP ( VBZ )VP . )S"
     words = "(S (NP DT =(the NN =(dog )NP (VP VBZ =(barks )VP . =(. )S"
-    assert " ".join(to_sequence(tree, labelled=True, slots="words")) == words
+    assert " ".join(to_sequence(tree, labelled=True, leaves="words")) == words
     assert str(from_sequence(to_sequence(tree), tree.words())) == (
         "(TOP (S (NP (XX the) (XX dog)) (VP (XX barks)) (. .)))"
     )
@@ -137,17 +137,17 @@ def test_what_is_no_tree_is_refused(text: str, problem: str):
 @pytest.mark.parametrize(
     ("symbols", "problem"),
     [
-        ("( XX )NP XX", "there are more slots than the 1 words"),
+        ("( XX )NP XX", "there are more leaves than the 1 words"),
         ("( )NP XX", ")NP closes an empty constituent"),
         ("( XX", "unclosed brackets: 1"),
         ("XX )NP", "a closing bracket has no opening one"),
         ("(NP XX )VP", "(NP is closed by )VP"),
-        ("", "there are fewer slots than the 1 words"),
+        ("", "there are fewer leaves than the 1 words"),
         ("( XX )", "( is closed by )"),
         ("( NN )NP =(dog", "the tag NN has no word"),
         ("=(dog", "=(dog has no tag"),
         ("NN =(dog NN", "the tag NN has no word"),
-        ("NN =(dog NN =(dog", "there are more slots than the 1 words"),
+        ("NN =(dog NN =(dog", "there are more leaves than the 1 words"),
     ],
 )
 def test_what_is_no_sequence_is_refused(symbols: str, problem: str):

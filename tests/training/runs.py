@@ -3,8 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from unittest.mock import patch
 
 import torch
 from forks import ForkServer
+from threads import one_thread
 
 from transduce.cli import main
 from transduce.model import saved
@@ -64,17 +64,6 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
     """Return the command line of a training; flags given here override the usual ones."""
     usual = [word for flag in FLAGS.items() for word in flag]
     return ["train", str(data), "--out", str(out), *usual, *more]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one thread, the fastest for tiny models, so that sums are the same in every process."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def train(data: Path, out: Path, *more: str) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import SHORT, checkpoints, leftovers, one_thread, prepare, save_later, train
+from runs import SHORT, checkpoints, leftovers, prepare, save_later, train
 from safetensors.numpy import load_file
+from threads import one_thread
 
 from transduce.cli import main
 from transduce.errors import DataError

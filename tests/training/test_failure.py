@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from runs import checkpoints, command, contents, one_thread
+from runs import checkpoints, command, contents
+from threads import one_thread
 
 from transduce.cli import main
 from transduce.training import loop

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import one_thread
+from threads import one_thread
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 

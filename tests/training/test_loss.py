@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import one_thread
+from threads import one_thread
 from torch import Tensor
 from torch.nn import functional
 

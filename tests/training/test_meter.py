@@ -21,7 +21,7 @@ from transduce.text.shards import DataSet
 from transduce.training import meter
 from transduce.training.checkpoint import State
 from transduce.training.hardware import training_work
-from transduce.training.meter import Meter, Seen
+from transduce.training.meter import Meter, TakenStep
 from transduce.training.metrics import TrainMetrics
 from transduce.training.optimiser import Optimiser
 
@@ -61,7 +61,7 @@ def watch(batches: Batches, world: int = 1, rank: int = 0, peak: float | None = 
     watching = Meter(MODEL, batches, peak, world)
     for step in range(len(batches.plan(0))):
         numbers = torch.tensor([2.0, 1.0, 1.0, 4.0])
-        watching.add(Seen(step + 1, batches.batch(0, step, share=rank), numbers, rate=0.1))
+        watching.add(TakenStep(step + 1, batches.batch(0, step, share=rank), numbers, rate=0.1))
     return watching
 
 
@@ -142,7 +142,7 @@ def test_means_are_weighted_by_target_tokens(data: Path, clock: Clock, state: St
     watching = Meter(MODEL, batches, None, 1)
     rows = [(30.0, 20.0, 10.0, 1.0), (400.0, 300.0, 90.0, 3.0), (1.0, 0.5, 100.0, 8.0)]
     for step, row in enumerate(rows):
-        watching.add(Seen(step + 75, batches.batch(0, step), torch.tensor(row), rate=0.25 * step))
+        watching.add(TakenStep(step + 75, batches.batch(0, step), torch.tensor(row), rate=0.25 * step))
     shown = measure(watching, clock, state)
     assert shown.loss == pytest.approx(431 / 200)
     assert shown.plain == pytest.approx(320.5 / 200)
@@ -157,7 +157,7 @@ def test_steps_that_were_skipped_are_in_no_mean(data: Path, clock: Clock, state:
     batches = make_batches(data)
     watching = Meter(MODEL, batches, None, 1)
     for step, row in enumerate([(30.0, 20.0, 10.0, 1.0), (math.nan, 5.0, 10.0, 1.0), (7.0, 5.0, 10.0, math.inf)]):
-        watching.add(Seen(step, batches.batch(0, step), torch.tensor(row), rate=0.1))
+        watching.add(TakenStep(step, batches.batch(0, step), torch.tensor(row), rate=0.1))
     shown = measure(watching, clock, state)
     assert (shown.loss, shown.plain, shown.norm) == (3.0, 2.0, 1.0)
     watching.steps = watching.steps[1:]
@@ -172,12 +172,12 @@ def test_it_is_due_a_second_after_it_began_if_there_was_a_step(data: Path, clock
     assert not watching.due()
     assert watching.read() == []
     watching.restart()
-    watching.add(Seen(1, batches.batch(0, 0), torch.ones(4), rate=0.1))
+    watching.add(TakenStep(1, batches.batch(0, 0), torch.ones(4), rate=0.1))
     clock.now += meter.SECONDS - 0.01
     assert not watching.due()
     clock.now += 0.02
     assert watching.due()
     watching.restart()
     assert not watching.due()
-    watching.add(Seen(2, batches.batch(0, 1), torch.ones(4), rate=0.1))
+    watching.add(TakenStep(2, batches.batch(0, 1), torch.ones(4), rate=0.1))
     assert measure(watching, clock, state).tokens_per_second == batches.tokens(0, 1) / 2.0  # of what came since

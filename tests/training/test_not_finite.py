@@ -8,8 +8,9 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from runs import SHORT, checkpoints, command, contents, metrics, one_thread, train
+from runs import SHORT, checkpoints, command, contents, metrics, train
 from safetensors.torch import load_file
+from threads import one_thread
 
 from transduce.cli import main
 from transduce.model import saved

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import checkpoints, one_thread, write_pairs
+from runs import checkpoints, write_pairs
 from safetensors.torch import load_file
+from threads import one_thread
 
 from transduce import strict
 from transduce.cli import main

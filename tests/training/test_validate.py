@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
-from runs import one_thread
+from threads import one_thread
 
 from transduce.config import BatchConfig, Config, ModelConfig, SearchConfig, TrainingConfig
 from transduce.model.transformer import Transformer

@@ -205,7 +205,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory, short: Path) -> Path:
     for name, count, seed in (("bank", 120, 1), ("dev", 6, 2)):
         (folder / f"{name}.mrg").write_text("".join(f"{tree}\n" for tree in make_trees(count, seed)))
     files = ["--trees", str(folder / "bank.mrg"), "--dev-trees", str(folder / "dev.mrg")]
-    reuse = ["--task", "parsing", "--slots", "tags", "--subwords.reuse", str(short), "--workers", "1"]
+    reuse = ["--task", "parsing", "--leaves", "tags", "--subwords.reuse", str(short), "--workers", "1"]
     assert main(["prepare", str(folder / "data"), *files, *reuse]) == 0
     return folder / "data"
 

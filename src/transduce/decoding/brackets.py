@@ -1,6 +1,6 @@
 """Trees in brackets: which tokens may come next, so that each tree is whole, over exactly its sentence's words.
 
-What a line must still output is known: a slot (XX or a tag) for each word left, a closing bracket for each open one,
+What a line must still output is known: a leaf (XX or a tag) for each word left, a closing bracket for each open one,
 and the end. A token is allowed if all of that still fits behind it. So no line ever gets stuck, and none is cut. Where
 words follow their tags, only the sentence's next word may come after a tag.
 """
@@ -27,10 +27,10 @@ class Brackets:
 
     opens: Bool[np.ndarray, " vocabulary"]
     closes: Bool[np.ndarray, " vocabulary"]
-    slots: Bool[np.ndarray, " vocabulary"]
+    leaves: Bool[np.ndarray, " vocabulary"]
     """XX or a tag, which stands for a word or right before it"""
     words: dict[str, int]
-    """the token of each word, if words follow their slots; rare words have none and are unknown"""
+    """the token of each word, if words follow their leaves; rare words have none and are unknown"""
     labels: Int[np.ndarray, " vocabulary"]
     """the number of each bracket's label; 0 for no label"""
     symbols: list[str]
@@ -41,14 +41,14 @@ class Brackets:
         """Read the roles from a vocabulary's pieces; refuse one that is not a parser's."""
         symbols = [piece.removeprefix(SPACE) for piece in pieces]
         closes = np.array([symbol.startswith(CLOSE) for symbol in symbols])
-        slots = ~(closes | [symbol.startswith((OPEN, WORD)) for symbol in symbols])
+        leaves = ~(closes | [symbol.startswith((OPEN, WORD)) for symbol in symbols])
         words = {symbol: token for token, symbol in enumerate(symbols) if symbol.startswith(WORD)}
         # A bracket that no token closes must not be opened.
         closed = {"", *(symbol[1:] for symbol in symbols if symbol.startswith(CLOSE))}
         opens = np.array([symbol.startswith(OPEN) and symbol[1:] in closed for symbol in symbols])
-        slots[: END + 1] = False
+        leaves[: END + 1] = False
         whole = all(piece.startswith(SPACE) and piece != SPACE + CLOSE for piece in pieces[END + 1 :])
-        if not (whole and opens.any() and closes.any() and slots.any()):
+        if not (whole and opens.any() and closes.any() and leaves.any()):
             raise DataError("the model was not trained on trees; prepare trees with: transduce prepare --task parsing")
         names = sorted({symbol[1:] for symbol, one in zip(symbols, opens | closes) if one and len(symbol) > 1})
         numbers = {name: number for number, name in enumerate(names, 1)}
@@ -56,7 +56,7 @@ class Brackets:
         symbols[: END + 1] = [CLOSE] * (END + 1)  # a bracket that closes nothing, so `from_sequence` refuses it
         if words:
             symbols[UNKNOWN] = WORD
-        return cls(opens, closes, slots, words, np.array(found), symbols)
+        return cls(opens, closes, leaves, words, np.array(found), symbols)
 
     @property
     def to_a_word(self) -> int:
@@ -106,14 +106,14 @@ class OpenTrees:
         word_share: float = 1.0,
     ):
         self.beam, self.device, self.word_share = beam, device, word_share
-        self.opens, self.closes, self.slots, self.labels = (
+        self.opens, self.closes, self.leaves, self.labels = (
             torch.from_numpy(part).to(device)
-            for part in (brackets.opens, brackets.closes, brackets.slots, brackets.labels)
+            for part in (brackets.opens, brackets.closes, brackets.leaves, brackets.labels)
         )
         self.labelled = bool(brackets.labels[brackets.opens].any())
         self.to_a_word = brackets.to_a_word
         # All tokens that are not words; besides them only one word may come next.
-        kinds = np.stack((brackets.opens, brackets.closes, brackets.slots, np.arange(len(brackets.opens)) == END))
+        kinds = np.stack((brackets.opens, brackets.closes, brackets.leaves, np.arange(len(brackets.opens)) == END))
         symbols = np.flatnonzero(kinds.any(0))
         self.symbols, self.kinds = (
             torch.from_numpy(part).to(device) for part in (symbols, kinds[:, symbols].argmax(0))
@@ -181,11 +181,11 @@ class OpenTrees:
     def go_on(self, parents: Int[Tensor, "slots beam"], tokens: Int[Tensor, "slots beam"]) -> None:
         """Continue the lines `parents` of each slot with tokens; ended lines are updated too, which does no harm."""
         parents, tokens = parents.long(), tokens.long()
-        opens, closes, slot = self.opens[tokens], self.closes[tokens], self.slots[tokens]
-        word = slot
+        opens, closes, leaf = self.opens[tokens], self.closes[tokens], self.leaves[tokens]
+        word = leaf
         if self.to_a_word > 1:
             word = self.due.gather(1, parents)
-            self.due.copy_(slot)
+            self.due.copy_(leaf)
         self.words.copy_((self.words.gather(1, parents) - word.long()).clamp_(min=0))
         self.depth.copy_((self.depth.gather(1, parents) + opens.long() - closes.long()).clamp_(min=0))
         self.empty.copy_((self.empty.gather(1, parents) & ~(word | closes)) | opens)

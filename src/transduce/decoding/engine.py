@@ -26,7 +26,7 @@ from transduce.model.positions import rotate
 from transduce.model.transformer import Transformer
 
 Slots = Int[np.ndarray, " open"]
-Choice = Int[np.ndarray, "open beam"]
+PerLine = Int[np.ndarray, "open beam"]
 
 
 class Lines(Protocol):
@@ -36,7 +36,7 @@ class Lines(Protocol):
         """Encode sentences (tokens with their ends) into slots, whose lines start afresh."""
         ...
 
-    def advance(self, slots: Slots, tokens: Choice, parents: Choice) -> Float[Tensor, "open*beam vocabulary"]:
+    def advance(self, slots: Slots, tokens: PerLine, parents: PerLine) -> Float[Tensor, "open*beam vocabulary"]:
         """Continue the line `parents` of each slot with tokens; return the logits of the next ones."""
         ...
 
@@ -157,7 +157,7 @@ class TorchLines(Logits):
         self.at = np.concatenate((self.at, np.zeros(len(slots), np.int64)))
 
     @torch.inference_mode()
-    def advance(self, slots: Slots, tokens: Choice, parents: Choice) -> Float[Tensor, "open*beam vocabulary"]:
+    def advance(self, slots: Slots, tokens: PerLine, parents: PerLine) -> Float[Tensor, "open*beam vocabulary"]:
         """Continue each line with a token and return the logits of the next."""
         self.asked = np.asarray(slots, np.int64)
         rows = self._rows(self.asked)
@@ -342,7 +342,7 @@ class EnsembleLines:
         for lines in self.lines:
             lines.admit(slots, sources)
 
-    def advance(self, slots: Slots, tokens: Choice, parents: Choice) -> Float[Tensor, "open*beam vocabulary"]:
+    def advance(self, slots: Slots, tokens: PerLine, parents: PerLine) -> Float[Tensor, "open*beam vocabulary"]:
         """Advance each engine and return the logs of their mean probabilities."""
         logits = [lines.advance(slots, tokens, parents).to(self.device) for lines in self.lines]
         return torch.stack([part.log_softmax(-1) for part in logits]).logsumexp(0) - np.log(len(logits))

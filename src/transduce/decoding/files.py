@@ -34,7 +34,7 @@ FIRST_TEXTS = 64  # lines in the first window; later ones have as many as all be
 LINE = 64  # characters that each line counts in addition, for its overhead in memory
 
 
-class Lines:
+class InputLines:
     """The lines of a file or of standard input, with their numbers and how much of the file has been read."""
 
     def __init__(self, path: Path | None):
@@ -162,11 +162,11 @@ def as_json(translation: Translation, options: Options, wants_alternatives: bool
     found: dict[str, Any] = {
         "source": translation.source,
         "translation": translation.text,
-        "score": rounded(translation.score),
+        "score": round_score(translation.score),
     }
     if wants_alternatives:
         found["alternatives"] = [
-            {"translation": text, "score": rounded(score)} for text, score in translation.alternatives()
+            {"translation": text, "score": round_score(score)} for text, score in translation.alternatives()
         ]
     found["sentences"] = [
         {
@@ -174,11 +174,11 @@ def as_json(translation: Translation, options: Options, wants_alternatives: bool
             "alternatives": [
                 {
                     "translation": one.text,
-                    "score": rounded(one.score),
-                    "log_probability": rounded(one.log_probability),
+                    "score": round_score(one.score),
+                    "log_probability": round_score(one.log_probability),
                     "complete": one.complete,
                     "tokens": list(one.tokens),
-                    "token_scores": [rounded(score) for score in one.token_scores],
+                    "token_scores": [round_score(score) for score in one.token_scores],
                     **({"alignment": one.alignment} if options.alignments else {}),
                 }
                 for one in sentence.alternatives
@@ -190,7 +190,7 @@ def as_json(translation: Translation, options: Options, wants_alternatives: bool
     return json.dumps(found, ensure_ascii=False)
 
 
-def rounded(number: float) -> float:
+def round_score(number: float) -> float:
     return round(number, 6)
 
 
@@ -341,7 +341,7 @@ def refuse_existing(path: Path) -> None:
 
 def translate_lines(
     translator: Translator,
-    lines: Lines,
+    lines: InputLines,
     output: Output,
     options: Options,
     settings: dict[str, Any],
@@ -380,7 +380,7 @@ def translate_lines(
 
 
 @contextmanager
-def track_progress(name: str, lines: Lines, output: Output) -> Iterator[Callable[[int, int, int, int], None]]:
+def track_progress(name: str, lines: InputLines, output: Output) -> Iterator[Callable[[int, int, int, int], None]]:
     """Show progress on standard error, unless results go to the terminal too: one would overwrite the other.
 
     Yield a function to call with the lines done before a window, its lines, and how much of it is done of how much.
@@ -392,7 +392,7 @@ def track_progress(name: str, lines: Lines, output: Output) -> Iterator[Callable
             yield partial(_show, task, lines)
 
 
-def _show(task: Task, lines: Lines, before: int, window: int, found: int, wanted: int) -> None:
+def _show(task: Task, lines: InputLines, before: int, window: int, found: int, wanted: int) -> None:
     """Show that the lines before a window are translated, and the share `found` / `wanted` of the window."""
     done = before + window * found / wanted
     # Lines read ahead are not done: take the share of the lines read so far that are translated.
@@ -405,7 +405,7 @@ def window_size(before: int) -> int:
     return min(WINDOW_TEXTS, max(FIRST_TEXTS, before))
 
 
-def cut_windows(lines: Lines) -> Iterator[list[str]]:
+def cut_windows(lines: InputLines) -> Iterator[list[str]]:
     """Yield the lines to translate together, from a pipe those at hand; lines before an error come first.
 
     The first windows are small, so that results appear soon. A resumed job cuts a file into the same windows, so that

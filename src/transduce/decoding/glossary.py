@@ -32,7 +32,7 @@ class Mention(NamedTuple):
 
     span: Span
     several: bool
-    term: Term
+    translations: Term
 
 
 class Glossary:

@@ -8,7 +8,7 @@ from transduce import strict
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, suggest
 from transduce.strict import Settings, literal
-from transduce.text.sentences import Split
+from transduce.text.sentences import SplitWhen
 
 Own = TypeVar("Own", bound=Settings)
 
@@ -52,7 +52,7 @@ class Request:
 class Options(Settings):
     """How texts are split into sentences, and what to do besides the search."""
 
-    split: Split = "long"
+    split: SplitWhen = "long"
     """when to split a line into sentences: if it is long, always or never"""
     split_over: int = 100
     """a line with more tokens than this is long"""

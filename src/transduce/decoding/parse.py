@@ -14,7 +14,7 @@ from typing import Any
 from transduce import strict
 from transduce.config import SearchConfig
 from transduce.decoding.engines import Name, Precision
-from transduce.decoding.files import Lines, Output, cut_windows, refuse_existing, rounded, track_progress
+from transduce.decoding.files import InputLines, Output, cut_windows, refuse_existing, round_score, track_progress
 from transduce.decoding.options import ParseOptions, lay_over
 from transduce.decoding.parser import Parse, Parser
 from transduce.disk import replace_file
@@ -69,7 +69,7 @@ def run_parse(job: ParseJob) -> tuple[int, int]:
         refuse_existing(path)
     with ExitStack() as stack:
         lines = stack.enter_context(
-            closing(stack.enter_context(_words_of(job.trees)) if job.trees else Lines(job.input))
+            closing(stack.enter_context(_words_of(job.trees)) if job.trees else InputLines(job.input))
         )
         parser = Parser.load(
             *job.models, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
@@ -89,7 +89,7 @@ def run_parse(job: ParseJob) -> tuple[int, int]:
 
 
 @contextmanager
-def _words_of(trees: Path) -> Iterator[Lines]:
+def _words_of(trees: Path) -> Iterator[InputLines]:
     """Yield the sentences of a treebank, as the lines of a temporary file."""
     with closing(read_blocks(0, Input(files=(trees,), format="trees"))) as blocks:
         cut = [(block.line(row), text) for block in blocks for row, text in enumerate(block.raw[0].split(b"\n")[:-1])]
@@ -97,7 +97,7 @@ def _words_of(trees: Path) -> Iterator[Lines]:
         path = Path(folder) / "words.txt"
         text = "".join(" ".join(tree.words()) + "\n" for _, tree in check_trees(cut, str(trees)))
         path.write_text(text, encoding="utf-8", newline="\n")
-        lines = Lines(path)
+        lines = InputLines(path)
         lines.name = f"{trees}, tree"
         yield lines
 
@@ -118,7 +118,7 @@ class _Found:
 
 
 def _parse_lines(
-    parser: Parser, lines: Lines, output: Output, job: ParseJob, options: ParseOptions, config: SearchConfig
+    parser: Parser, lines: InputLines, output: Output, job: ParseJob, options: ParseOptions, config: SearchConfig
 ) -> _Found:
     digest = lines.skip(output)
     found = _Found(output.done, **output.known)
@@ -168,8 +168,8 @@ def _show(parse: Parse, job: ParseJob, wants_alternatives: bool) -> str:
     trees = [
         {
             "tree": str(one.tree),
-            "score": rounded(one.score),
-            "log_probability": rounded(one.log_probability),
+            "score": round_score(one.score),
+            "log_probability": round_score(one.log_probability),
             "whole": one.whole,
         }
         for one in parse.candidates

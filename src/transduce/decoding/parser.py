@@ -195,7 +195,7 @@ class Parser:
     def _read(self, words: Sequence[str], hypothesis: Hypothesis, share: float) -> Candidate:
         log_probability = hypothesis.log_probability
         if share != 1 and self._brackets.words:
-            said = hypothesis.token_scores[1:][self._brackets.slots[hypothesis.tokens]]
+            said = hypothesis.token_scores[1:][self._brackets.leaves[hypothesis.tokens]]
             log_probability += float(said.sum(dtype=np.float64)) * (1 / share - 1)
         symbols = [self._brackets.symbols[token] for token in hypothesis.tokens]
         try:

@@ -13,7 +13,7 @@ from transduce.config import SearchConfig
 from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.documents import HTML, TEXTS, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
-from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
+from transduce.decoding.files import InputLines, Output, as_json, read_request, refuse_existing, translate_lines
 from transduce.decoding.glossary import Term, describe_terms
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.shelf import read_languages
@@ -30,7 +30,7 @@ BEGINNING = 4096  # bytes of a file from which its language is detected
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TranslateJob:
     """What the command line asks for."""
 
     models: Sequence[Path]
@@ -57,7 +57,7 @@ class Job:
     """changes to the model's search settings and to `Options`"""
 
 
-def run_job(job: Job) -> None:
+def run_translation(job: TranslateJob) -> None:
     """Translate the texts or the input; at a terminal without input, ask for texts."""
     # Mistakes are looked for before the model is loaded, which takes longer.
     folder, *_ = (_find(path, job) for path in job.models)
@@ -96,7 +96,7 @@ def run_job(job: Job) -> None:
     if job.input is None and job.out is None and sys.stdin.isatty():
         _converse(_load(job), options, config, common, job)
         return
-    with closing(Lines(job.input)) as lines:
+    with closing(InputLines(job.input)) as lines:
         translator = _load(job)
         if job.input and not lines.waits:  # a pipe's beginning can be read only once
             _note_language(translator, _read_beginning(job.input), job)
@@ -118,7 +118,7 @@ def run_job(job: Job) -> None:
             _note_lacks(translator)
 
 
-def _translate_whole(kind: str, options: Options, config: SearchConfig, common: Request, job: Job) -> None:
+def _translate_whole(kind: str, options: Options, config: SearchConfig, common: Request, job: TranslateJob) -> None:
     """Translate a document, which is written once all of it is translated."""
     document, settings = read_document(job.input, kind), strict.to_dict(config)
     translator = _load(job)
@@ -135,7 +135,7 @@ def _translate_whole(kind: str, options: Options, config: SearchConfig, common: 
     _note_lacks(translator)
 
 
-def _find(path: Path, job: Job) -> Path:
+def _find(path: Path, job: TranslateJob) -> Path:
     try:
         return find_model(path)
     except DataError as error:
@@ -145,7 +145,7 @@ def _find(path: Path, job: Job) -> Path:
         raise DataError(f"{error}\nto translate it as a text, use --text, or --to LANGUAGE without a RUN") from None
 
 
-def _note_language(translator: Translator, text: str, job: Job) -> None:
+def _note_language(translator: Translator, text: str, job: TranslateJob) -> None:
     """Print a note if a text is clearly not in the language that the model translates from."""
     languages = read_languages(translator.loaded[0].about)
     if languages and not job.json_input and (other := find_other(text, languages[0])):
@@ -177,7 +177,7 @@ def _read_beginning(path: Path) -> str:
         return ""
 
 
-def _load(job: Job) -> Translator:
+def _load(job: TranslateJob) -> Translator:
     engine = job.engine
     free = job.texts and (engine, job.precision) == ("auto", "auto") and choose_device(job.device).type == "cpu"
     if free and not native.is_ready():
@@ -198,7 +198,7 @@ def _load(job: Job) -> Translator:
 
 
 def _describe(
-    job: Job, translator: Translator, options: Options, config: SearchConfig, common: Request
+    job: TranslateJob, translator: Translator, options: Options, config: SearchConfig, common: Request
 ) -> dict[str, Any]:
     """Return what translations depend on: a job is resumed only if all of it is the same."""
     digests = [read_manifest(one.folder)["files"][WEIGHTS]["sha256"][:16] for one in translator.loaded]
@@ -208,7 +208,9 @@ def _describe(
     return {"model": digests, **own, **request, **strict.to_dict(options), **strict.to_dict(config)}
 
 
-def _converse(translator: Translator, options: Options, config: SearchConfig, common: Request, job: Job) -> None:
+def _converse(
+    translator: Translator, options: Options, config: SearchConfig, common: Request, job: TranslateJob
+) -> None:
     with suppress(ImportError):  # on Windows
         import readline  # noqa: F401 - input() then knows the arrow keys
 
@@ -229,7 +231,7 @@ def _converse(translator: Translator, options: Options, config: SearchConfig, co
 
 
 def _answer(
-    translator: Translator, text: str, options: Options, config: SearchConfig, common: Request, job: Job
+    translator: Translator, text: str, options: Options, config: SearchConfig, common: Request, job: TranslateJob
 ) -> str:
     own = read_request(text, "your text") if job.json_input else Request(text)
     found = translator.translate(own.with_common(common), options, **strict.to_dict(config))

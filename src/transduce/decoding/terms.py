@@ -62,7 +62,7 @@ class Words(NamedTuple):
 class Gap(NamedTuple):
     """Words `start` to `end`, which a term replaces; those from `low` to `start` may change."""
 
-    term: Term
+    translations: Term
     low: int
     run: int
     """words from here to `start` may be left out, as all come from a term of several words"""
@@ -122,8 +122,8 @@ def find_lacking(mentions: Sequence[Mention], text: str) -> list[Term]:
     """Return the terms that a text contains less often than its source."""
     return [
         term
-        for term in dict.fromkeys(mention.term for mention in mentions)
-        if len(find_said(term, text)) < sum(not {*term}.isdisjoint(other.term) for other in mentions)
+        for term in dict.fromkeys(mention.translations for mention in mentions)
+        if len(find_said(term, text)) < sum(not {*term}.isdisjoint(other.translations) for other in mentions)
     ]
 
 
@@ -136,7 +136,10 @@ def find_gaps(sentence: Sentence, share: np.ndarray, source: Subwords, target: S
     rows, columns = (np.repeat(np.arange(len(own)), np.diff(own.first)) for own in (words, sources))
     np.add.at(table, (rows[:, None], columns[None, :]), share[: len(rows), : len(columns)])
     looks_at = table.argmax(1).tolist()
-    said = {mention.term: _touched(find_said(mention.term, words.text), words) for mention in sentence.mentions}
+    said = {
+        mention.translations: _touched(find_said(mention.translations, words.text), words)
+        for mention in sentence.mentions
+    }
     fixed = sum(place < len(sentence.task.prefix) for place in words.first[:-1])
     required = (find_whole(target.decode(phrase), words.text) for phrase in sentence.task.phrases)
     taken = set[int]().union(range(fixed), *said.values(), *(_touched(spans, words) for spans in required))
@@ -180,7 +183,7 @@ def fill(sentences: Sequence[Sentence], target: Subwords, model: Transformer, en
             before = [*kept, *chain.from_iterable(change)]
             text = target.decode(before)
             begins = not text.strip() or text.rstrip().endswith(_CLOSING)
-            for phrase in gap.term:
+            for phrase in gap.translations:
                 spelled = say(phrase, begins=begins)
                 apart = not text or one.words.is_apart(gap.start)
                 settled = [*before, *(target.encode(spelled) if apart else target.encode_piece(spelled))]

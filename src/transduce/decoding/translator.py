@@ -243,10 +243,11 @@ class Translator:
         source = self.subwords["source"]
         said = cut(source.open(task.source.tolist()), source).text
         for one in self.glossary.find(said, any_case=task.in_any_case):
-            term = tuple(own for own in one.term if not is_forbidden(task, own))
-            if not term:
-                raise DataError(f"{text[:60]!r}: {one.term[0]!r} is in the glossary and forbidden; drop one of them")
-            found.append(one._replace(term=term))
+            allowed = tuple(own for own in one.translations if not is_forbidden(task, own))
+            if not allowed:
+                name = one.translations[0]
+                raise DataError(f"{text[:60]!r}: {name!r} is in the glossary and forbidden; drop one of them")
+            found.append(one._replace(translations=allowed))
         return found
 
     def find(

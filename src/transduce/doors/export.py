@@ -46,13 +46,13 @@ def export(parser: Parser, argv: list[str]) -> int:
     if many < 0:
         raise UsageError(f"--sentences {many} is negative")
 
-    from transduce.interop.exporting import Order, export_model
+    from transduce.interop.exporting import ExportJob, export_model
 
     run = Path(given.model)
     ending = ".argosmodel" if given.to == "argos" else f"-{given.to}"
     beside = run if run.name not in ("", "..") else run.resolve()
     out = Path(given.out) if given.out else beside.with_name(beside.name + ending)
-    order = Order(
+    job = ExportJob(
         model=run,
         out=out,
         kind=given.to,
@@ -62,7 +62,7 @@ def export(parser: Parser, argv: list[str]) -> int:
         reference=Path(given.reference) if given.reference else None,
         sentences=many,
     )
-    report = export_model(order)
+    report = export_model(job)
     print(f"{out}: {report.bytes / 1e6:,.1f} MB")
     for line in report.check.found if report.check else ():
         print(f"  {line}")

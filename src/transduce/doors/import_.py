@@ -37,11 +37,11 @@ def import_(parser: Parser, argv: list[str]) -> None:
         if len(getattr(given, name)) > 2:
             parser.error(f"--{name} takes one file for both sides, or one for each")
 
-    from transduce.interop.importing import Order, import_model
+    from transduce.interop.importing import ImportJob, import_model
 
     languages = tuple(given.languages) if given.languages else None
     files = (tuple(map(Path, given.vocabularies)), tuple(map(Path, given.pieces)))
-    found = import_model(Order(Path(given.source), Path(given.out), given.kind, languages, *files))
+    found = import_model(ImportJob(Path(given.source), Path(given.out), given.kind, languages, *files))
     model = found.config.model
     if languages and found.languages and languages != found.languages:
         said = " ".join(found.languages)

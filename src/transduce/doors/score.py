@@ -63,14 +63,14 @@ def score(parser: Parser, argv: list[str]) -> None:
     given, _ = parser.parse(argv)
     check_positive(given.workers, "--workers")
 
-    from transduce.scoring.score import ScoreRequest, publish, score
+    from transduce.scoring.score import ScoreJob, publish, score
 
     measure = None
     if given.model:
         from transduce.scoring.perplexity import measure_with
 
         measure = measure_with(Path(given.model))
-    request = ScoreRequest(
+    job = ScoreJob(
         systems=tuple(map(Path, given.systems)),
         references=tuple(map(Path, given.reference)),
         source=Path(given.source) if given.source else None,
@@ -88,4 +88,4 @@ def score(parser: Parser, argv: list[str]) -> None:
         json=given.json,
         leave_out=tuple(map(Path, given.leave_out)),
     )
-    publish(score(request, measure))
+    publish(score(job, measure))

@@ -13,7 +13,7 @@ from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
 
 if TYPE_CHECKING:
-    from transduce.training.run import Request
+    from transduce.training.run import TrainJob
 
 SIZES = {"source_tokens", "target_tokens", "parts", "sentences"}  # settings for the size of batches
 
@@ -21,17 +21,17 @@ SIZES = {"source_tokens", "target_tokens", "parts", "sentences"}  # settings for
 def train(parser: Parser, argv: list[str]) -> int:
     """Resolve the settings, train, and print how it ended."""
     with said_once():
-        request = _read(parser, argv)
+        job = _read(parser, argv)
 
     from transduce.training.run import run_training
 
-    outcome = run_training(request)
+    outcome = run_training(job)
     for name, text in outcome.summary:
         print(f"{name}: {text}")
     return outcome.exit_code
 
 
-def _read(parser: Parser, argv: list[str]) -> "Request":
+def _read(parser: Parser, argv: list[str]) -> "TrainJob":
     parser.add_argument("data", metavar="DATA", help="data set made by transduce prepare")
     parser.add_argument(
         "--out", metavar="RUN", required=True, help="folder for the run: its checkpoints, log and model"
@@ -71,11 +71,11 @@ def _read(parser: Parser, argv: list[str]) -> "Request":
     if light:
         print(f"note: {_describe_light(config)}", file=sys.stderr)
 
-    from transduce.training.run import Request
+    from transduce.training.run import TrainJob
     from transduce.training.stopping import parse_duration
     from transduce.training.warm import Start
 
-    return Request(
+    return TrainJob(
         data=Path(given.data),
         out=Path(given.out),
         config=config,
@@ -104,7 +104,7 @@ def _is_slow(start: Path, device: str) -> bool:
 
 def _starting_config(preset: str | None, start: Path | None, encoder: Path | None, light: bool) -> Config:
     """Return the settings to lay others over: a preset's, or those for fine-tuning the model to begin with."""
-    from transduce.presets import borrow_encoder, get, tune
+    from transduce.presets import fit_to_encoder, get, tune
 
     config = get(preset or "base").config
     if encoder is None and (preset or start is None):
@@ -113,7 +113,7 @@ def _starting_config(preset: str | None, start: Path | None, encoder: Path | Non
     from transduce.model.saved import find_model, read_config
 
     if encoder:
-        return borrow_encoder(config, read_config(find_model(encoder)))
+        return fit_to_encoder(config, read_config(find_model(encoder)))
     assert start
     return tune(read_config(find_model(start)), light=light)
 

@@ -87,11 +87,11 @@ def translate(parser: Parser, argv: list[str]) -> None:
             raise UsageError(f"{text} is a file: --input {text} translates it, --text {text} its name")
 
     from transduce.decoding.glossary import read_glossaries
-    from transduce.decoding.run import Job, run_job
+    from transduce.decoding.run import TranslateJob, run_translation
     from transduce.decoding.shelf import find_pair
 
-    run_job(
-        Job(
+    run_translation(
+        TranslateJob(
             models=[find_pair(given.to, given.source)] if given.to else [Path(name) for name in given.names],
             texts=(*(given.names if given.to else ()), *given.text),
             input=Path(given.input) if given.input not in (None, "-") else None,

@@ -13,7 +13,7 @@ from transduce.scoring.metrics import MetricSettings, measure
 from transduce.scoring.significance import SAMPLES, SEED, compare, resample
 from transduce.scoring.texts import System, Texts, read_lines
 from transduce.text.clean import CleanConfig, normalise
-from transduce.text.shards import DataSet
+from transduce.text.shards import SIDES, DataSet
 from transduce.text.subwords import Subwords
 
 LONGEST = 100  # sentences of this many tokens or more are not used for the check
@@ -40,7 +40,7 @@ Translate = Callable[[Sequence[str], int, int | None], list[Said]]
 
 
 @dataclass(frozen=True)
-class Text:
+class CheckText:
     """Sentences to check with, their origin, and their reference translations or trees, if there are any."""
 
     origin: str
@@ -58,26 +58,26 @@ class Check:
     wrong: tuple[str, ...] = ()
 
 
-def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most: int) -> Text:
+def choose_text(loaded: Loaded, given: Path | None, reference: Path | None, most: int) -> CheckText:
     """Return lines of the given file, or else of the model's dev set, or else made of random subwords."""
     if given:
         lines, references = read_lines(given), read_lines(reference) if reference else None
         if references is not None and len(references) != len(lines):
             raise DataError(f"{reference}: has {len(references):,} lines, but {given} has {len(lines):,}")
-        text = _usable(loaded, Text(given.name, lines, references), most)
+        text = _usable(loaded, CheckText(given.name, lines, references), most)
         if not text.lines:
             raise DataError(f"{given}: has no line of 1 to {LONGEST} tokens to check with")
         return text
     data = find_data(loaded)
     if isinstance(data, DataSet):
         pairs = range(min(data.dev.pairs, 2 * most))
-        lines, references = ([data.text("dev", side, pair) for pair in pairs] for side in ("source", "target"))
-        text = _usable(loaded, Text(f"the dev set of {data.folder}", lines, references), most)
+        lines, references = ([data.text("dev", side, pair) for pair in pairs] for side in SIDES)
+        text = _usable(loaded, CheckText(f"the dev set of {data.folder}", lines, references), most)
         if text.lines:
             return text
         data = f"the dev set of {data.folder} has no sentence of 1 to {LONGEST} tokens"
     drawn = _draw_lines(loaded.subwords["source"], 2 * most)
-    return _usable(loaded, Text("lines of random subwords", drawn, why=data), most)
+    return _usable(loaded, CheckText("lines of random subwords", drawn, why=data), most)
 
 
 def find_data(loaded: Loaded) -> DataSet | str:
@@ -94,7 +94,7 @@ def find_data(loaded: Loaded) -> DataSet | str:
     return data if "dev" in data.splits and data.dev.pairs else f"{folder} has no dev set"
 
 
-def _usable(loaded: Loaded, text: Text, most: int) -> Text:
+def _usable(loaded: Loaded, text: CheckText, most: int) -> CheckText:
     """Normalise lines as for training; keep the first `most` that have a letter or digit and are not too long."""
     clean = CleanConfig(unicode=loaded.about.get("unicode", "NFC"), entities=False)
     lines = [normalise(line, clean)[0] for line in text.lines]
@@ -120,7 +120,7 @@ def _draw_lines(subwords: Subwords, many: int) -> list[str]:
 
 def check(
     translator: Translator,
-    text: Text,
+    text: CheckText,
     translate: Translate,
     score: Score,
     runtime: str,
@@ -182,7 +182,7 @@ def check(
         though = ", though all greedy translations are the same" * greedily_same
         wrong.append(f"probabilities differ by up to {apart:.2g} nats a token, and {APART} is allowed{though}")
     if not exact:
-        line, good = judge(ours, theirs, text.references, "bleu")
+        line, good = check_quality(ours, theirs, text.references, "bleu")
         found.append(line)
         wrong += [] if good else [WORSE_BY.format("BLEU")]
     return Check(tuple(found), tuple(wrong))
@@ -218,7 +218,7 @@ def _compare_scores(translator: Translator, lines: Sequence[str], ours: Sequence
     return max(abs(one - other) / len(pair[1]) for one, other, pair in zip(expected, score(pairs), pairs))
 
 
-def judge(
+def check_quality(
     ours: list[str], theirs: list[str], references: list[str] | None, metric: Literal["bleu", "parseval"]
 ) -> tuple[str, bool]:
     """Say how their translations or trees score, and return whether a loss is small enough or may be chance."""

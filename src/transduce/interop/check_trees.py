@@ -6,7 +6,7 @@ from pathlib import Path
 from transduce.decoding.brackets import trees_of
 from transduce.decoding.parser import Parser
 from transduce.errors import DataError
-from transduce.interop.check import DIFFERENT, WORSE_BY, Check, Text, choose_text, find_data, judge
+from transduce.interop.check import DIFFERENT, WORSE_BY, Check, CheckText, check_quality, choose_text, find_data
 from transduce.model.saved import Loaded
 from transduce.progress import show_progress
 from transduce.scoring.texts import read_treebank
@@ -33,13 +33,13 @@ def check_parser(loaded: Loaded, folder: Path, given: Path | None, most: int, *,
         if exact and others > most:
             wrong.append(f"{name}, {others:,} of {len(lines):,} trees differ, and at most {most} may")
         if beam == 1 and not exact:
-            line, good = judge(expected, said, trees.references, "parseval")
+            line, good = check_quality(expected, said, trees.references, "parseval")
             found.append(line)
             wrong += [] if good else [WORSE_BY.format("F1")]
     return Check(tuple(found), tuple(wrong))
 
 
-def choose_trees(loaded: Loaded, given: Path | None, most: int) -> Text:
+def choose_trees(loaded: Loaded, given: Path | None, most: int) -> CheckText:
     """Return trees of the given file, or else of the model's dev set, or else sentences of random subwords."""
     data = find_data(loaded)
     if given:
@@ -50,7 +50,7 @@ def choose_trees(loaded: Loaded, given: Path | None, most: int) -> Text:
         origin, gold = f"the dev set of {data.folder}", held
     else:
         return choose_text(loaded, None, None, most)
-    return Text(origin, [" ".join(tree.words()) for tree in gold], list(map(str, gold)))
+    return CheckText(origin, [" ".join(tree.words()) for tree in gold], list(map(str, gold)))
 
 
 def _parse(parser: Parser, lines: Sequence[str], beam: int, name: str) -> list[str]:

@@ -18,12 +18,13 @@ from torch import Tensor
 from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.rewrite import (
+    POSITIONS,
     Activation,
     Draft,
     Embeddings,
     Imported,
     Linear,
-    Order,
+    SineOrder,
     Tensors,
     below,
     make_config,
@@ -33,13 +34,12 @@ from transduce.interop.rewrite import (
 from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_models
 from transduce.model.positions import sinusoids
 from transduce.text.pieces import PieceModel, read_pieces
+from transduce.text.shards import SIDES
 
 BINARY = "model.bin"
 PACKAGE, PIECES, ENDING = "metadata.json", "sentencepiece.model", ".argosmodel"  # of Argos Translate
 OLDEST, NEWEST = 4, 6  # versions of the format
-SIDES = ("source", "target")
 STACKS = ("encoder", "decoder")
-POSITIONS = 1024
 PADDING = ("<pad>", "<blank>")
 Kind = TypeVar("Kind", list[Any], dict[str, Any])
 _TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
@@ -298,7 +298,7 @@ def _linear(tensors: Tensors, name: str) -> Linear:
     return Linear(tensors(f"{name}/weight"), tensors.find(f"{name}/bias"))
 
 
-def _positions(draft: Draft, encoder: "_Stack", decoder: "_Stack") -> Order:
+def _positions(draft: Draft, encoder: "_Stack", decoder: "_Stack") -> SineOrder:
     """Add positions that are not the paper's to the draft; return the order of sines and cosines of those that are."""
     if encoder.rotary:
         return "turns"
@@ -311,7 +311,7 @@ def _positions(draft: Draft, encoder: "_Stack", decoder: "_Stack") -> Order:
     source, target = (table.flatten(0, -2) for table in tables if table is not None)
     known = min(len(source), len(target))
     turns = sinusoids(torch.arange(known), source.shape[1])
-    orders: dict[Order, Tensor] = {"turns": turns, "halves": torch.cat((turns[:, 0::2], turns[:, 1::2]), 1)}
+    orders: dict[SineOrder, Tensor] = {"turns": turns, "halves": torch.cat((turns[:, 0::2], turns[:, 1::2]), 1)}
     for order, usual in orders.items():
         if all(torch.allclose(table[:known], usual, atol=1e-3) for table in (source, target)):
             return order

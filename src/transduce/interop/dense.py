@@ -51,7 +51,7 @@ class Encoder(nn.Module):
         return torch.stack(keys), torch.stack(values)
 
 
-class Step(nn.Module):
+class DecoderStep(nn.Module):
     """Turns one token of every hypothesis into the logits of the next."""
 
     def __init__(self, model: Transformer):

@@ -20,7 +20,7 @@ FILES = {
 _MOST = 5  # names in an error
 
 
-def detect(source: Path, wanted: Kind | None = None) -> Kind:
+def detect_kind(source: Path, wanted: Kind | None = None) -> Kind:
     """Return the kind of a model: the one wanted, if it can be that, or else the one its files show."""
     if not source.exists():
         raise DataError(f"{source}: does not exist")

@@ -64,7 +64,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ExportJob:
     """What to export, as which kind, where to, and what to check it with."""
 
     model: Path
@@ -82,7 +82,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Report:
+class ExportReport:
     """The outcome of an export."""
 
     bytes: int
@@ -91,45 +91,43 @@ class Report:
     """packages without which it could not be checked"""
 
 
-def export_model(order: Order) -> Report:
+def export_model(job: ExportJob) -> ExportReport:
     """Write a model for another runtime, all or nothing: one that does not translate as ours does is not kept."""
-    target = find_target(order.kind)
-    _refuse_precision(order, target)
-    find_model(order.model)
-    refuse_taken(order.out)
-    if order.kind == "argos" and order.out.is_dir():
-        raise DataError(
-            f"{order.out}: is a folder, but a package is one file; name a file, such as {order.out}.argosmodel"
-        )
-    loaded = load_model(order.model)
-    if order.languages:
-        loaded = replace(loaded, about={**loaded.about, "languages": list(order.languages)})
-    _refuse(order, target, loaded)
+    target = find_target(job.kind)
+    _refuse_precision(job, target)
+    find_model(job.model)
+    refuse_taken(job.out)
+    if job.kind == "argos" and job.out.is_dir():
+        raise DataError(f"{job.out}: is a folder, but a package is one file; name a file, such as {job.out}.argosmodel")
+    loaded = load_model(job.model)
+    if job.languages:
+        loaded = replace(loaded, about={**loaded.about, "languages": list(job.languages)})
+    _refuse(job, target, loaded)
     if absent := _missing(target.WRITTEN_WITH):
-        raise UsageError(f"--to {order.kind} needs {' and '.join(absent)}; pip install {' '.join(absent)}")
+        raise UsageError(f"--to {job.kind} needs {' and '.join(absent)}; pip install {' '.join(absent)}")
     missing = _missing(target.CHECKED_WITH)
     found: list[Check] = []
 
     def fill(folder: Path) -> None:
-        target.write(loaded, folder, order.precision)
-        if order.sentences and not missing:
-            found.append(_check(order, target, loaded, folder))
-        card = make_card(order, target, loaded, found[0] if found else None)
+        target.write(loaded, folder, job.precision)
+        if job.sentences and not missing:
+            found.append(_check(job, target, loaded, folder))
+        card = make_card(job, target, loaded, found[0] if found else None)
         write_synced(folder / "README.md", card.encode())
 
     try:
-        if order.kind == "argos":
-            _write_package(order, loaded, fill)
+        if job.kind == "argos":
+            _write_package(job, loaded, fill)
         else:
-            write_folder(order.out, fill)
+            write_folder(job.out, fill)
     except OSError as error:
         if error.filename is not None:
             raise
         # For example a full disk, whose error does not name a file.
-        raise DataError(f"{order.out}: cannot be written ({error.strerror or error}); free disk space there") from error
-    files = [order.out] if order.out.is_file() else [path for path in order.out.rglob("*") if path.is_file()]
+        raise DataError(f"{job.out}: cannot be written ({error.strerror or error}); free disk space there") from error
+    files = [job.out] if job.out.is_file() else [path for path in job.out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
-    return Report(size, found[0] if found else None, missing if order.sentences else ())
+    return ExportReport(size, found[0] if found else None, missing if job.sentences else ())
 
 
 def find_target(kind: str) -> Target:
@@ -163,13 +161,13 @@ def find_target(kind: str) -> Target:
             raise UsageError(f"--to {kind} is not known; use {', '.join(get_args(Kind))}")
 
 
-def _refuse_precision(order: Order, target: Target) -> None:
-    if order.precision not in target.PRECISIONS:
-        raise UsageError(f"--to {order.kind} has no --precision {order.precision}; use {', '.join(target.PRECISIONS)}")
+def _refuse_precision(job: ExportJob, target: Target) -> None:
+    if job.precision not in target.PRECISIONS:
+        raise UsageError(f"--to {job.kind} has no --precision {job.precision}; use {', '.join(target.PRECISIONS)}")
 
 
-def _refuse(order: Order, target: Target, loaded: Loaded) -> None:
-    if _parses(loaded) and order.kind != "transduce":
+def _refuse(job: ExportJob, target: Target, loaded: Loaded) -> None:
+    if _parses(loaded) and job.kind != "transduce":
         raise UsageError(
             f"{loaded.folder}: is a parser, and no other runtime has the search that finds its trees; "
             "use --to transduce"
@@ -188,13 +186,13 @@ def _missing(packages: Sequence[str]) -> tuple[str, ...]:
     return tuple(package for package in packages if find_spec(package) is None)
 
 
-def _check(order: Order, target: Target, loaded: Loaded, folder: Path) -> Check:
-    exact = order.precision == "float32"
+def _check(job: ExportJob, target: Target, loaded: Loaded, folder: Path) -> Check:
+    exact = job.precision == "float32"
     if _parses(loaded):
-        found = check_parser(loaded, folder, order.text, order.sentences, exact=exact)
+        found = check_parser(loaded, folder, job.text, job.sentences, exact=exact)
     else:
-        text = choose_text(loaded, order.text, order.reference, order.sentences)
-        translator = Translator.load(order.model, device="cpu", precision="float32")
+        text = choose_text(loaded, job.text, job.reference, job.sentences)
+        translator = Translator.load(job.model, device="cpu", precision="float32")
         if (bias := translator.loaded[0].model.output_bias) is not None:
             bias.data[[*target.UNSAID]] = NEVER
         runtime = " and ".join(f"{package} {version(package)}" for package in target.CHECKED_WITH) or "the new model"
@@ -208,23 +206,23 @@ def _check(order: Order, target: Target, loaded: Loaded, folder: Path) -> Check:
             exact=exact,
         )
     if found.wrong:
-        remedy = "use --precision float32" if order.precision == "int8" else "please report it"
-        first = f"{order.out}: was not written, as its output differs from the model's: {'; '.join(found.wrong)}"
+        remedy = "use --precision float32" if job.precision == "int8" else "please report it"
+        first = f"{job.out}: was not written, as its output differs from the model's: {'; '.join(found.wrong)}"
         raise TransduceError("\n".join([f"{first}; {remedy}, or keep it unchecked with --sentences 0", *found.found]))
     return found
 
 
-def _write_package(order: Order, loaded: Loaded, fill: "Fill") -> None:
+def _write_package(job: ExportJob, loaded: Loaded, fill: "Fill") -> None:
     from transduce.interop.to_argos import pack
 
-    order.out.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".partial-{order.out.name}-", dir=order.out.parent))
+    job.out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".partial-{job.out.name}-", dir=job.out.parent))
     try:
         (partial / "package").mkdir()
         fill(partial / "package")
         pack(loaded, partial / "package", partial / "package.zip")
-        move(partial / "package.zip", order.out)
-        sync_folder(order.out.parent)
+        move(partial / "package.zip", job.out)
+        sync_folder(job.out.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -235,7 +233,7 @@ class Fill(Protocol):
     def __call__(self, folder: Path) -> None: ...
 
 
-def make_card(order: Order, target: Target, loaded: Loaded, found: Check | None) -> str:
+def make_card(job: ExportJob, target: Target, loaded: Loaded, found: Check | None) -> str:
     """Return the README.md of an export: what it is, how to use it, and whether it was checked."""
     languages = loaded.about.get("languages")
     parses = _parses(loaded)
@@ -244,7 +242,7 @@ def make_card(order: Order, target: Target, loaded: Loaded, found: Check | None)
     search = loaded.config.search
     use = USE_OF_PARSERS if parses else target.USE
     for name, value in {
-        "FOLDER": order.out.name,
+        "FOLDER": job.out.name,
         "EXAMPLE": "Hello, world!",
         "BEAM": str(search.beam),
         "ALPHA": str(search.alpha),
@@ -256,9 +254,9 @@ def make_card(order: Order, target: Target, loaded: Loaded, found: Check | None)
     )
     return "\n".join(
         [
-            f"# {title}, {TITLES[order.kind]}",
+            f"# {title}, {TITLES[job.kind]}",
             "",
-            f"Exported by transduce {__version__} in {order.precision}.",
+            f"Exported by transduce {__version__} in {job.precision}.",
             "",
             *describe_settings(loaded.config, loaded.subwords, loaded.about),
             "",

@@ -13,6 +13,7 @@ from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.checkpoint import StandIn, as_tensors, read_checkpoint
 from transduce.interop.rewrite import (
+    POSITIONS,
     Draft,
     Embeddings,
     Imported,
@@ -21,13 +22,12 @@ from transduce.interop.rewrite import (
     make_config,
     timed_positions,
 )
-from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_lines, read_models
+from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_entries, read_models
+from transduce.text.shards import SIDES
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 BEGIN, PAD, END, UNKNOWN = range(4)
 FIRST = PAD + 1  # positions are counted from here
-POSITIONS = 1024
-SIDES = ("source", "target")
 Setting = Callable[..., Any]
 
 
@@ -132,7 +132,7 @@ def _refuse_others(path: Path, setting: Setting) -> None:
 
 def _read_dictionary(path: Path) -> Foreign:
     """Read a dictionary of fairseq: a token and its count on each line, after four special tokens not listed."""
-    lines = read_lines(path, "dictionary")
+    lines = read_entries(path, "dictionary")
     tokens = list(SPECIAL)
     for number, line in enumerate(lines, 1):
         if line:

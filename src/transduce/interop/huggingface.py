@@ -20,8 +20,7 @@ from transduce.interop.vocabulary import Foreign, number_sides
 from transduce.model.positions import sinusoids
 from transduce.model.saved import read_tensors
 from transduce.text.pieces import read_pieces
-
-SIDES = ("source", "target")
+from transduce.text.shards import SIDES
 
 
 def read_huggingface(folder: Path) -> Imported:

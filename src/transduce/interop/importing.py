@@ -7,13 +7,13 @@ from typing import Any, get_args
 from transduce import places
 from transduce.disk import refuse_taken
 from transduce.errors import UsageError
-from transduce.interop.detect import Kind, detect
+from transduce.interop.detect import Kind, detect_kind
 from transduce.interop.rewrite import Imported
 from transduce.model.saved import save_model
 
 
 @dataclass(frozen=True)
-class Order:
+class ImportJob:
     """What to import, and where to."""
 
     source: Path
@@ -28,18 +28,18 @@ class Order:
     """the SentencePiece models of source and target, or one for both, if they are not the vocabularies"""
 
 
-def import_model(order: Order) -> Imported:
+def import_model(job: ImportJob) -> Imported:
     """Read a model of another toolkit, write it as ours, all or nothing, and return what was read."""
-    kind = detect(order.source, order.kind)
-    refuse_taken(order.out)
-    found = read(order, kind)
+    kind = detect_kind(job.source, job.kind)
+    refuse_taken(job.out)
+    found = read(job, kind)
     about: dict[str, Any] = {
-        "imported_from": {"kind": kind, "name": order.source.resolve().name},
+        "imported_from": {"kind": kind, "name": job.source.resolve().name},
         "unicode": "off",  # the SentencePiece model has its own rules for that
     }
-    if languages := order.languages or found.languages:
+    if languages := job.languages or found.languages:
         about["languages"] = list(languages)
-    save_model(order.out, found.config, found.weights, found.subwords, about, name=_name(order.out))
+    save_model(job.out, found.config, found.weights, found.subwords, about, name=_name(job.out))
     return found
 
 
@@ -49,32 +49,32 @@ def _name(folder: Path) -> str:
     return folder.name if among_users else folder.as_posix()
 
 
-def read(order: Order, kind: str) -> Imported:
+def read(job: ImportJob, kind: str) -> Imported:
     """Read a model of the given kind."""
     match kind:
         case "huggingface":
             from transduce.interop.huggingface import read_huggingface
 
-            return read_huggingface(order.source)
+            return read_huggingface(job.source)
         case "marian":
             from transduce.interop.marian import read_npz
 
-            return read_npz(order.source, order.vocabularies, order.pieces)
+            return read_npz(job.source, job.vocabularies, job.pieces)
         case "fairseq":
             from transduce.interop.fairseq import read_fairseq
 
-            return read_fairseq(order.source, order.vocabularies, order.pieces)
+            return read_fairseq(job.source, job.vocabularies, job.pieces)
         case "joeynmt":
             from transduce.interop.joeynmt import read_joeynmt
 
-            return read_joeynmt(order.source, order.vocabularies, order.pieces)
+            return read_joeynmt(job.source, job.vocabularies, job.pieces)
         case "opennmt":
             from transduce.interop.opennmt import read_opennmt
 
-            return read_opennmt(order.source, order.pieces)
+            return read_opennmt(job.source, job.pieces)
         case "ctranslate2":
             from transduce.interop.ctranslate2 import read_ctranslate2
 
-            return read_ctranslate2(order.source, order.pieces)
+            return read_ctranslate2(job.source, job.pieces)
         case _:
             raise UsageError(f"--kind {kind} is not known; use {', '.join(get_args(Kind))}")

@@ -11,11 +11,11 @@ from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.checkpoint import as_tensors, read_checkpoint
 from transduce.interop.rewrite import Draft, Embeddings, Imported, Tensors, find_activation, make_config
-from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_lines, read_models
+from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_entries, read_models
+from transduce.text.shards import SIDES
 
 SPECIAL = ["<unk>", "<pad>", "<s>", "</s>"]
 UNKNOWN, PAD, BEGIN, END = range(4)
-SIDES = ("source", "target")
 # The names of each stack's kinds of attention and of their norms.
 KINDS = {
     "encoder": {"self": ("src_src_att", "layer_norm")},
@@ -99,6 +99,6 @@ def _settings(path: Path) -> Callable[[str, str], str]:
 
 def _read_vocabulary(path: Path) -> Foreign:
     """Read a vocabulary of JoeyNMT: a token on each line; the special ones come first, listed or not."""
-    lines = read_lines(path, "vocabulary")
+    lines = read_entries(path, "vocabulary")
     tokens = list(dict.fromkeys([*SPECIAL, *(line for line in lines if line)]))
     return Foreign(tokens, unknown=UNKNOWN, end=END, pad=PAD, begin=BEGIN)

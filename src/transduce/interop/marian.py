@@ -15,14 +15,22 @@ from torch import Tensor
 
 from transduce.config import ModelConfig
 from transduce.errors import DataError
-from transduce.interop.rewrite import Draft, Embeddings, Imported, Linear, Tensors, make_config, timed_positions
+from transduce.interop.rewrite import (
+    POSITIONS,
+    Draft,
+    Embeddings,
+    Imported,
+    Linear,
+    Tensors,
+    make_config,
+    timed_positions,
+)
 from transduce.interop.vocabulary import Foreign, Numbering, check_rows, number_sides, read_models
 from transduce.text.pieces import PieceModel
+from transduce.text.shards import SIDES
 from transduce.text.subwords import Subwords
 
 SETTINGS = "special:model.yml"
-POSITIONS = 1024
-SIDES = ("source", "target")
 
 
 def read_npz(path: Path, vocabularies: Sequence[Path] = (), pieces: Sequence[Path] = ()) -> Imported:

@@ -17,6 +17,7 @@ from transduce.config import ModelConfig
 from transduce.errors import DataError
 from transduce.interop.checkpoint import StandIn, as_tensors, read_checkpoint
 from transduce.interop.rewrite import (
+    POSITIONS,
     Draft,
     Embeddings,
     Imported,
@@ -30,8 +31,7 @@ from transduce.interop.rewrite import (
 )
 from transduce.interop.vocabulary import Foreign, check_rows, number_sides, read_models
 
-SIDES = {"source": "src", "target": "tgt"}
-POSITIONS = 1024
+THEIR_SIDES = {"source": "src", "target": "tgt"}
 ROTARY = -1  # this value of max_relative_positions
 # The names of each stack's kinds of attention and of their norms.
 KINDS = {
@@ -74,7 +74,7 @@ def read_opennmt(path: Path, pieces: Sequence[Path] = ()) -> Imported:
     positions = _find_positions(path, setting)
     if not pieces:
         raise DataError(f"{path}: a checkpoint contains no SentencePiece models; name them: --pieces SOURCE TARGET")
-    foreign = {side: _read_vocabulary(path, found["vocab"], side) for side in SIDES}
+    foreign = {side: _read_vocabulary(path, found["vocab"], side) for side in THEIR_SIDES}
     numberings, subwords = number_sides(foreign, read_models(pieces), source_ends=False)
     tensors = Tensors(_read_tensors(path, found), str(path))
 
@@ -153,7 +153,7 @@ def _find_activation(path: Path, setting: Setting) -> Literal["relu", "gelu", "s
 
 def _find_languages(setting: Setting) -> tuple[str, str] | None:
     """Return the languages, if the tokenizers' options name them."""
-    found = [re.search(r"'lang': '(\w+)'", str(setting(f"{side}_onmttok_kwargs"))) for side in SIDES.values()]
+    found = [re.search(r"'lang': '(\w+)'", str(setting(f"{side}_onmttok_kwargs"))) for side in THEIR_SIDES.values()]
     source, target = (one and one[1] for one in found)
     return (source, target) if source and target else None
 
@@ -183,7 +183,7 @@ def _read_tensors(path: Path, found: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def _read_vocabulary(path: Path, vocabularies: Any, side: str) -> Foreign:
     """Read a side's list of tokens, which version 2 keeps inside a field of torchtext (discontinued)."""
-    found = vocabularies.get(SIDES[side]) if isinstance(vocabularies, Mapping | StandIn) else None
+    found = vocabularies.get(THEIR_SIDES[side]) if isinstance(vocabularies, Mapping | StandIn) else None
     if isinstance(found, StandIn):
         try:
             (_, field), *features = found.get("fields")

@@ -13,15 +13,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from transduce.config import ModelConfig
-from transduce.interop.rewrite import Linear, Order, reorder
+from transduce.interop.rewrite import POSITIONS, Linear, SineOrder, reorder
 from transduce.model.positions import sinusoids
 from transduce.model.transformer import Transformer
 
-POSITIONS = 1024  # rows of a table of positions, if another toolkit wants one and ours are computed
-
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionParts:
     """The four products of multi-head attention, with heads side by side, and the norm of its sub-layer."""
 
     query: Linear
@@ -35,8 +33,8 @@ class Attention:
 class Layer:
     """A layer of the encoder, or of the decoder, which also attends to the encoder."""
 
-    self_attention: Attention
-    cross_attention: Attention | None
+    self_attention: AttentionParts
+    cross_attention: AttentionParts | None
     inner: Linear
     outer: Linear
     norm: Linear
@@ -65,7 +63,7 @@ class Parts:
         yield "decoder", self.decoder, self.decoder_norm
 
 
-def take_apart(model: Transformer, width: int, order: Order = "turns") -> Parts:
+def take_apart(model: Transformer, width: int, order: SineOrder = "turns") -> Parts:
     """Return the model's parts, with heads of this width for queries, keys and values."""
     config = model.config
     weights = {name: weight.detach().float().cpu() for name, weight in model.named_parameters()}
@@ -114,7 +112,7 @@ def _layer(weights: dict[str, Tensor], config: ModelConfig, name: str, width: in
     )
 
 
-def _attention(weights: dict[str, Tensor], config: ModelConfig, layer: str, kind: str, width: int) -> Attention:
+def _attention(weights: dict[str, Tensor], config: ModelConfig, layer: str, kind: str, width: int) -> AttentionParts:
     name, heads = f"{layer}.{kind}_attention", config.heads
     d_k, d_v = config.head_widths()
     query, key, value = weights[f"{name}.projection"].split((heads * d_k, heads * d_k, heads * d_v))
@@ -125,7 +123,7 @@ def _attention(weights: dict[str, Tensor], config: ModelConfig, layer: str, kind
         factor = (width if config.attention == "unscaled" else width / d_k) ** 0.5
         query, query_bias = query * factor, query_bias * factor
     output = weights[f"{name}.output"]
-    return Attention(
+    return AttentionParts(
         query=Linear(_widen(query, heads, width), _widen(query_bias, heads, width)),
         key=Linear(_widen(key, heads, width), query.new_zeros(heads * width)),
         value=Linear(_widen(value, heads, width), query.new_zeros(heads * width)),

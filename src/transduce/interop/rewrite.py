@@ -22,7 +22,8 @@ from transduce.model.transformer import Transformer
 from transduce.text.subwords import Subwords
 
 Activation = Literal["relu", "gelu", "silu"]
-Order = Literal["turns", "halves"]  # of sines and cosines: alternating, as in the paper, or all sines first
+POSITIONS = 1024  # rows of a table of positions, where theirs or ours is a table and the other computes them
+SineOrder = Literal["turns", "halves"]  # of sines and cosines: alternating, as in the paper, or all sines first
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class Draft:
         """Add tables of positions that are learned or not the paper's; both become learned ones."""
         self.weights |= {"source_positions.weight": source, "target_positions.weight": target}
 
-    def finish(self, model: ModelConfig, order: Order, origin: str) -> dict[str, Tensor]:
+    def finish(self, model: ModelConfig, order: SineOrder, origin: str) -> dict[str, Tensor]:
         """Return all weights, with positions in our order; refuse any that do not fit the settings."""
         if order == "halves" and model.positions == "sinusoidal":
             half = torch.arange(model.d_model // 2)

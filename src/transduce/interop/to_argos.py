@@ -15,6 +15,7 @@ from transduce.interop.check import Pair, Said
 from transduce.interop.ctranslate2 import PACKAGE, PIECES
 from transduce.interop.to_ctranslate2 import find_problems as find_problems
 from transduce.model.saved import Loaded, Precision
+from transduce.text.shards import SIDES
 
 PRECISIONS: tuple[str, ...] = ("float32", "int8")
 WRITTEN_WITH: tuple[str, ...] = ()
@@ -48,7 +49,7 @@ def write(loaded: Loaded, folder: Path, precision: Precision) -> None:
     source, target = languages_of(loaded)
     (folder / "model").mkdir()
     to_ctranslate2.write(loaded, folder / "model", precision)
-    for side in to_ctranslate2.SIDES:
+    for side in SIDES:
         (folder / "model" / f"{side}.spm").unlink()
     write_synced(folder / PIECES, loaded.subwords["source"].model)
     about = {

@@ -15,13 +15,13 @@ from torch import Tensor
 from transduce.config import ModelConfig
 from transduce.disk import sync_file, write_json, write_synced
 from transduce.interop.check import Pair, Said
-from transduce.interop.parts import Attention, Layer, position_tables, take_apart
+from transduce.interop.parts import AttentionParts, Layer, position_tables, take_apart
 from transduce.interop.rewrite import Linear, below
 from transduce.interop.vocabulary import NEVER
 from transduce.model.saved import Loaded, Precision
+from transduce.text.shards import SIDES
 from transduce.text.subwords import BEGIN, END, PAD, SPACE, UNKNOWN
 
-SIDES = ("source", "target")
 _BINARY, _KIND, _REVISION = 6, "TransformerSpec", 7
 _TYPES = ("float32", "int8", "int16", "int32")
 _ACTIVATIONS = {"relu": 0, "silu": 2, "swiglu": 2, "gelu": 3}
@@ -188,7 +188,7 @@ def _layer(drawer: "_Drawer", name: str, layer: Layer, config: ModelConfig, widt
 
 
 def _attention(
-    drawer: "_Drawer", name: str, attention: Attention, config: ModelConfig, width: int, *, own: bool
+    drawer: "_Drawer", name: str, attention: AttentionParts, config: ModelConfig, width: int, *, own: bool
 ) -> None:
     # Self-attention joins queries, keys and values in one product; cross-attention joins keys and values.
     query, key, value = attention.query, attention.key, attention.value

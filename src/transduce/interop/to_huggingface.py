@@ -16,10 +16,11 @@ from torch import Tensor
 from transduce.config import ModelConfig
 from transduce.disk import write_json, write_synced
 from transduce.interop.check import Pair, Said
-from transduce.interop.parts import Attention, Parts, longest_known, position_tables, take_apart
+from transduce.interop.parts import AttentionParts, Parts, longest_known, position_tables, take_apart
 from transduce.interop.rewrite import Linear
-from transduce.interop.to_ctranslate2 import LIMIT, SIDES, token_names
+from transduce.interop.to_ctranslate2 import LIMIT, token_names
 from transduce.model.saved import Loaded, Precision, write_tensors
+from transduce.text.shards import SIDES
 from transduce.text.subwords import BEGIN, END, PAD, UNKNOWN
 
 _CLASSES = {
@@ -236,7 +237,7 @@ def _weights(parts: Parts) -> Iterator[tuple[str, Tensor]]:
             yield from _linear(f"model.{stack}.layer_norm", norm)
 
 
-def _attention(name: str, attention: Attention) -> Iterator[tuple[str, Tensor]]:
+def _attention(name: str, attention: AttentionParts) -> Iterator[tuple[str, Tensor]]:
     for part in ("query", "key", "value", "output"):
         yield from _linear(f"{name}.{'out' if part == 'output' else part[0]}_proj", getattr(attention, part))
     yield from _linear(f"{name}_layer_norm", attention.norm)

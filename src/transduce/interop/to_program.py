@@ -15,9 +15,9 @@ from torch.export import Dim, ExportedProgram, export, save
 
 from transduce.disk import sync_file, write_json, write_synced
 from transduce.interop.check import Pair, Said
-from transduce.interop.dense import Encoder, Step
+from transduce.interop.dense import DecoderStep, Encoder
 from transduce.model.saved import Loaded, Precision
-from transduce.text.subwords import BEGIN
+from transduce.text.subwords import BEGIN, save_sides
 
 INPUTS = {
     "encoder": ("source", "lengths"),
@@ -56,7 +56,7 @@ def transcribe(loaded: Loaded) -> dict[str, ExportedProgram]:
     parts: dict[str, tuple[nn.Module, tuple[Any, ...], tuple[Any, ...]]] = {
         "encoder": (Encoder(model), (tokens, lengths), ({0: sentences, 1: source}, {0: sentences})),
         "step": (
-            Step(model),
+            DecoderStep(model),
             (tokens[:, :2].contiguous(), lengths, *memory, *kept),
             (
                 {0: sentences, 1: beam},
@@ -86,10 +86,7 @@ def write_beside(loaded: Loaded, folder: Path, kind: str) -> None:
     """Write `translate.py`, and the settings and subwords that it needs beside the two parts."""
     config, subwords = loaded.config, loaded.subwords
     model, search = config.model, config.search
-    joint = subwords["source"] is subwords["target"]
-    names = {side: "subwords.model" if joint else f"{side}.model" for side in ("source", "target")}
-    for side, name in names.items():
-        write_synced(folder / name, subwords[side].model)
+    names = save_sides(folder, subwords)
     d_k, d_v = model.head_widths()
     settings = {
         "kind": kind,

@@ -153,7 +153,7 @@ def _refuse_few(tokens: set[str], models: Sequence[PieceModel], side: str) -> No
         )
 
 
-def read_lines(path: Path, what: str) -> list[str]:
+def read_entries(path: Path, what: str) -> list[str]:
     """Read the lines of a list of tokens, which its toolkit calls `what`."""
     try:
         return path.read_text(encoding="utf-8").split("\n")

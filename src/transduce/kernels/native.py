@@ -106,7 +106,7 @@ class Hypotheses(ctypes.Structure):
 class Trees(ctypes.Structure):
     """The struct of this name in cpu/trees.h."""
 
-    KNOWN = ("symbols", "kinds", "opens", "closes", "slots", "labels")
+    KNOWN = ("symbols", "kinds", "opens", "closes", "leaves", "labels")
     STATE = ("words", "due", "following", "depth", "empty", "room", "stack")
 
     _fields_ = [

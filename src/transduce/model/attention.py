@@ -80,7 +80,7 @@ def _take(rows: Tensor, choice: Choice) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Block:
+class DenseBlock:
     """Sentences of similar length, padded to a rectangle: their numbers, their lengths and a mask of their keys."""
 
     sentences: list[int]
@@ -131,7 +131,7 @@ class Spans:
         return Tiles(by_query, by_key, seen_keys(*sides, self.queries, causal=self.causal))
 
     @cached_property
-    def _dense(self) -> tuple[list[Block], Places, Places]:
+    def _dense(self) -> tuple[list[DenseBlock], Places, Places]:
         offsets = torch.stack((self.query_offsets, self.key_offsets)).cpu().long()
         lengths = offsets.diff()
         longer = lengths.amax(0)
@@ -140,7 +140,7 @@ class Spans:
         # A batch without sentences gets an empty one, so that all weights have a gradient (of zeros).
         order = held if len(held) else order[:1]
         device = self.query_offsets.device
-        blocks: list[Block] = []
+        blocks: list[DenseBlock] = []
         into: tuple[list[Tensor], list[Tensor]] = ([], [])
         for chosen in _similar(order, longer):
             inside = torch.empty(0)
@@ -151,7 +151,7 @@ class Spans:
             # A causal query sees no further than its own position, so it never sees the padding.
             mask = None if self.causal or bool(inside.all()) else inside[:, None, None, :].to(device)
             query_lengths, key_lengths = lengths[:, chosen].tolist()
-            blocks.append(Block(chosen.tolist(), query_lengths, key_lengths, mask))
+            blocks.append(DenseBlock(chosen.tolist(), query_lengths, key_lengths, mask))
         query_places, key_places = (
             Places(torch.cat(side), tokens, device) for side, tokens in zip(into, (self.queries, self.keys))
         )

@@ -32,7 +32,7 @@ from transduce.errors import DataError, suggest
 from transduce.model.card import CARD, make_card
 from transduce.model.compact import compact, expand
 from transduce.model.transformer import Transformer
-from transduce.text.subwords import Subwords, load_sides
+from transduce.text.subwords import Subwords, load_sides, save_sides
 from transduce.version import __version__
 
 FORMAT = 1
@@ -120,10 +120,7 @@ def write_model(
     precision: Precision = "float32",
 ) -> None:
     """Fill a folder with a model; `about` says where it comes from, `resume` describes files that may be removed."""
-    joint = subwords["source"] is subwords["target"]
-    names = {side: "subwords.model" if joint else f"{side}.model" for side in ("source", "target")}
-    for name, side in {name: side for side, name in names.items()}.items():
-        write_synced(folder / name, subwords[side].model)
+    names = save_sides(folder, subwords)
     write_json(folder / CONFIG, strict.to_dict(config))
     write_tensors(folder / WEIGHTS, compact(weights) if precision == "int8" else weights)
     files = {name: describe_file(folder / name) for name in sorted({*names.values(), CONFIG, WEIGHTS})}

@@ -1,7 +1,6 @@
 """The Transformer (section 3, Figure 1), on rows of sentences without padding."""
 
 from functools import partial
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int, Int32
@@ -13,8 +12,7 @@ from transduce.kernels.products import compute_dtype
 from transduce.model.attention import MultiHeadAttention, Spans, Weights
 from transduce.model.layers import DecoderLayer, EncoderLayer, FeedForward, attention_block, can_fuse
 from transduce.model.positions import rotations, sinusoids, token_positions
-
-Side = Literal["source", "target"]
+from transduce.text.shards import Side
 
 
 class Transformer(nn.Module):

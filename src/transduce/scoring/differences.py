@@ -27,7 +27,7 @@ class Piece:
     kind: Kind
 
 
-def words_of(sentence: str) -> list[str]:
+def cut_words(sentence: str) -> list[str]:
     """Return the words and signs of a sentence."""
     return [token for token in _cut(sentence) if not token.isspace()]
 
@@ -45,14 +45,14 @@ def _cut(sentence: str) -> list[str]:
 
 def closest(sentence: str, others: Sequence[str]) -> int:
     """Return the index of the sentence that shares most with this one."""
-    words = words_of(sentence)
-    return max(range(len(others)), key=lambda number: _matcher(words, words_of(others[number])).ratio())
+    words = cut_words(sentence)
+    return max(range(len(others)), key=lambda number: _matcher(words, cut_words(others[number])).ratio())
 
 
 def compare_words(sentence: str, *others: str) -> list[Piece]:
     """Cut a sentence into pieces by whether any of the others has their words, in the same order or elsewhere."""
-    words = words_of(sentence)
-    kinds = [_find(words, words_of(other)) for other in others]
+    words = cut_words(sentence)
+    kinds = [_find(words, cut_words(other)) for other in others]
     best: list[Kind] = [next(kind for kind in _BEST_FIRST if kind in of_word) for of_word in zip(*kinds)]
     return list(_join(sentence, best))
 

@@ -1,4 +1,4 @@
-"""The request to `transduce score`, and its results."""
+"""What `transduce score` is asked for, and its results."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ EXAMPLES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreRequest:
+class ScoreJob:
     """What to score, against what and how, and which files to write."""
 
     systems: tuple[Path, ...]
@@ -61,7 +61,7 @@ class Score:
 class ScoreReport:
     """All results: for each system a list of scores, with the same metrics in each."""
 
-    request: ScoreRequest
+    job: ScoreJob
     settings: MetricSettings
     texts: Texts
     scores: list[list[Score]]
@@ -70,4 +70,4 @@ class ScoreReport:
     @property
     def reference_names(self) -> str:
         """The names of the reference files."""
-        return " + ".join(path.name if path != STANDARD_INPUT else name_of(path) for path in self.request.references)
+        return " + ".join(path.name if path != STANDARD_INPUT else name_of(path) for path in self.job.references)

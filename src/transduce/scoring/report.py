@@ -11,7 +11,7 @@ import numpy as np
 
 from transduce.disk import replace_file
 from transduce.scoring.charts import COLOURS, draw_lengths, draw_spread
-from transduce.scoring.differences import Piece, closest, compare_words, words_of
+from transduce.scoring.differences import Piece, closest, compare_words, cut_words
 from transduce.scoring.findings import Score, ScoreReport
 from transduce.scoring.metrics import Measured, explain
 from transduce.scoring.show import describe_test_set, format_p
@@ -146,8 +146,8 @@ def _scores(report: ScoreReport, names: Sequence[str]) -> str:
         value = f'<td colspan="{len(names)}"><span class="value">{report.likelihood.perplexity:,.2f}</span></td>'
         rows.append(f"<tr><th><b>perplexity</b><small>{what}</small></th>{value}</tr>")
     note = ""
-    if report.request.samples:
-        note = f"± is the 95 % interval over {report.request.samples:,} resamples of the sentences."
+    if report.job.samples:
+        note = f"± is the 95 % interval over {report.job.samples:,} resamples of the sentences."
         if len(names) > 1:
             note += f" Differences are from {names[0]}; p is from a two-sided paired bootstrap test."
     return f'<div class="wide"><table>{"".join(rows)}</table></div>\n<p><small>{escape(note)}</small></p>'
@@ -179,7 +179,7 @@ def _ordering(report: ScoreReport) -> int | None:
 def _lengths(report: ScoreReport) -> tuple[np.ndarray, str]:
     source = report.texts.source
     lines = report.texts.first_references() if source is None else source
-    return np.array([len(words_of(line)) for line in lines]), "reference" if source is None else "source"
+    return np.array([len(cut_words(line)) for line in lines]), "reference" if source is None else "source"
 
 
 def _charts(report: ScoreReport, names: Sequence[str]) -> str:
@@ -197,10 +197,10 @@ def _charts(report: ScoreReport, names: Sequence[str]) -> str:
 
 def _sentences(report: ScoreReport, names: Sequence[str]) -> str:
     ordering = _ordering(report)
-    if ordering is None or not report.request.examples:
+    if ordering is None or not report.job.examples:
         return ""
     found = [scores[ordering].measured for scores in report.scores]
-    lists = list(_lists(found, names, _lengths(report)[0], report.request.examples))
+    lists = list(_lists(found, names, _lengths(report)[0], report.job.examples))
     links = "".join(f'<a href="#list-{n}">{escape(title)}</a>' for n, (title, _, _) in enumerate(lists))
     parts = [
         f"<nav>{links}</nav>",
@@ -261,7 +261,7 @@ def _article(report: ScoreReport, line: int, rank: int) -> str:
         tokens = max(1, int(report.likelihood.tokens[line]))
         nats = -float(report.likelihood.log_probabilities[line]) / tokens
         head += f"<span>reference {nats:.2f} nats per subword</span>"
-    place = f'data-rank="{rank}" data-line="{line + 1}" data-words="{len(words_of(compared))}"'
+    place = f'data-rank="{rank}" data-line="{line + 1}" data-words="{len(cut_words(compared))}"'
     return f"<article {place}><header>{head}</header><dl>{''.join(rows)}</dl></article>\n"
 
 

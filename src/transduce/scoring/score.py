@@ -6,7 +6,7 @@ import sys
 from transduce.disk import may_be_page
 from transduce.errors import DataError, UsageError
 from transduce.scoring.bleu import DEFAULT_TOKENIZER, TOKENIZER_OF
-from transduce.scoring.findings import Score, ScoreReport, ScoreRequest
+from transduce.scoring.findings import Score, ScoreJob, ScoreReport
 from transduce.scoring.metrics import Measured, MetricSettings, check_metrics, measure
 from transduce.scoring.paper import LANGUAGES
 from transduce.scoring.perplexity import Measure
@@ -19,83 +19,81 @@ from transduce.text.corpus import find_language
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "paper")
 
 
-def score(request: ScoreRequest, likelihood: Measure | None = None) -> ScoreReport:
+def score(job: ScoreJob, likelihood: Measure | None = None) -> ScoreReport:
     """Score systems; `likelihood` measures references (second argument) as translations of sources (first)."""
-    settings, metrics = resolve(request)
-    check_request(request, needs_source=likelihood is not None)
+    settings, metrics = resolve(job)
+    check_job(job, needs_source=likelihood is not None)
     check_metrics(metrics, settings)
-    if request.comet:
+    if job.comet:
         from transduce.scoring.comet import import_comet
 
         import_comet()
     if "parseval" in metrics:
-        texts = read_trees(request.systems, request.references, request.leave_out)
+        texts = read_trees(job.systems, job.references, job.leave_out)
     else:
-        texts = read_texts(request.systems, request.references, request.source)
-    for note in filter(
-        None, [_left_out(request, settings, metrics), *find_oddities(texts, trees="parseval" in metrics)]
-    ):
+        texts = read_texts(job.systems, job.references, job.source)
+    for note in filter(None, [_left_out(job, settings, metrics), *find_oddities(texts, trees="parseval" in metrics)]):
         print(f"note: {note}", file=sys.stderr)
-    measured = measure(texts, metrics, settings, request.workers)
-    if request.comet:
+    measured = measure(texts, metrics, settings, job.workers)
+    if job.comet:
         from transduce.scoring.comet import measure_comet
 
-        for of_system, found in zip(measured, measure_comet(texts, request.comet)):
+        for of_system, found in zip(measured, measure_comet(texts, job.comet)):
             of_system.append(found)
     surprise = None
     if likelihood:
         assert texts.source is not None
         surprise = likelihood(texts.source, texts.first_references())
-    return ScoreReport(request, settings, texts, judge(measured, request.samples, request.seed), surprise)
+    return ScoreReport(job, settings, texts, compare_systems(measured, job.samples, job.seed), surprise)
 
 
 def publish(report: ScoreReport) -> None:
     """Print the scores and write the files that were asked for."""
-    request = report.request
-    if request.json:
+    job = report.job
+    if job.json:
         print(json.dumps(to_dict(report), indent=2, ensure_ascii=False))
     else:
         # Sentences on standard output are for another program; the table must not be among them.
-        show_scores(report, sys.stderr if request.sentences == STANDARD_INPUT else sys.stdout)
-    if request.sentences:
-        write_sentences(report, request.sentences)
-    if request.report:
-        write_report(report, request.report)
+        show_scores(report, sys.stderr if job.sentences == STANDARD_INPUT else sys.stdout)
+    if job.sentences:
+        write_sentences(report, job.sentences)
+    if job.report:
+        write_report(report, job.report)
 
 
-def resolve(request: ScoreRequest) -> tuple[MetricSettings, tuple[str, ...]]:
+def resolve(job: ScoreJob) -> tuple[MetricSettings, tuple[str, ...]]:
     """Return the settings and metrics, with the language, tokenizer and metrics chosen if they are not given."""
-    language = request.language
-    if language is None and (found := find_language(request.references[0])) in LANGUAGES | TOKENIZER_OF.keys():
+    language = job.language
+    if language is None and (found := find_language(job.references[0])) in LANGUAGES | TOKENIZER_OF.keys():
         language = found
-    tokenize = request.tokenize or TOKENIZER_OF.get(language or "", DEFAULT_TOKENIZER)
-    metrics = tuple(dict.fromkeys(request.metrics))
+    tokenize = job.tokenize or TOKENIZER_OF.get(language or "", DEFAULT_TOKENIZER)
+    metrics = tuple(dict.fromkeys(job.metrics))
     if not metrics:
         metrics = tuple(name for name in DEFAULT_METRICS if name != "paper" or language in LANGUAGES)
-    return MetricSettings(tokenize, request.lowercase, language), metrics
+    return MetricSettings(tokenize, job.lowercase, language), metrics
 
 
-def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
+def check_job(job: ScoreJob, *, needs_source: bool) -> None:
     """Refuse requests that cannot be met, before any work is done."""
-    if request.samples < 0 or request.seed < 0 or request.examples < 0:
+    if job.samples < 0 or job.seed < 0 or job.examples < 0:
         raise UsageError("--samples, --seed and --examples must be whole numbers, 0 or more")
-    if request.workers is not None and request.workers < 1:
-        raise UsageError(f"--workers {request.workers} is not positive")
-    if "parseval" in request.metrics and (len(request.metrics) > 1 or request.source or request.comet or needs_source):
+    if job.workers is not None and job.workers < 1:
+        raise UsageError(f"--workers {job.workers} is not positive")
+    if "parseval" in job.metrics and (len(job.metrics) > 1 or job.source or job.comet or needs_source):
         raise UsageError(
             "parseval scores trees, which have no other score; leave out --source, --model and other metrics"
         )
-    if "parseval" in request.metrics and (request.lowercase or request.tokenize or request.language):
+    if "parseval" in job.metrics and (job.lowercase or job.tokenize or job.language):
         raise UsageError("parseval compares brackets, not words; leave out --lowercase, --tokenize and --language")
-    if request.leave_out and "parseval" not in request.metrics:
+    if job.leave_out and "parseval" not in job.metrics:
         raise UsageError("--leave-out is for trees; give --metrics parseval")
-    for flag, wanted in (("--comet", bool(request.comet)), ("--model", needs_source)):
-        if wanted and request.source is None:
+    for flag, wanted in (("--comet", bool(job.comet)), ("--model", needs_source)):
+        if wanted and job.source is None:
             raise UsageError(f"{flag} reads the source sentences as well; give --source FILE")
-    if request.json and request.sentences == STANDARD_INPUT:
+    if job.json and job.sentences == STANDARD_INPUT:
         raise UsageError("--json and --sentences - both write to standard output; give --sentences a file")
-    read = [path for path in (*request.systems, *request.references, request.source) if path]
-    for flag, path in (("--sentences", request.sentences), ("--report", request.report)):
+    read = [path for path in (*job.systems, *job.references, job.source) if path]
+    for flag, path in (("--sentences", job.sentences), ("--report", job.report)):
         if path is None or (flag == "--sentences" and path == STANDARD_INPUT):
             continue
         if path == STANDARD_INPUT:
@@ -112,7 +110,7 @@ def check_request(request: ScoreRequest, *, needs_source: bool) -> None:
             raise DataError(f"{path}: its folder does not exist; create it, or choose another name for {flag}")
 
 
-def judge(measured: list[list[Measured]], samples: int, seed: int) -> list[list[Score]]:
+def compare_systems(measured: list[list[Measured]], samples: int, seed: int) -> list[list[Score]]:
     """Resample all results with the same draws, and compare each system with the first."""
     if not samples:
         return [[Score(found) for found in of_system] for of_system in measured]
@@ -128,13 +126,13 @@ def judge(measured: list[list[Measured]], samples: int, seed: int) -> list[list[
     ]
 
 
-def _left_out(request: ScoreRequest, settings: MetricSettings, metrics: tuple[str, ...]) -> str | None:
+def _left_out(job: ScoreJob, settings: MetricSettings, metrics: tuple[str, ...]) -> str | None:
     """Say why the paper's BLEU is left out of the default metrics, if it is."""
-    if request.metrics or "paper" in metrics:
+    if job.metrics or "paper" in metrics:
         return None
     why = (
         f"Moses does not know the language {settings.language}"
         if settings.language
-        else f"{name_of(request.references[0])} does not name a language that Moses knows; --language de would"
+        else f"{name_of(job.references[0])} does not name a language that Moses knows; --language de would"
     )
     return f"the paper's BLEU is left out: {why}"

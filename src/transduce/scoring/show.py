@@ -29,9 +29,9 @@ def show_scores(report: ScoreReport, stream: TextIO) -> None:
     for some in report.scores[0]:
         print(f"{some.measured.title:{width}}  {some.signature}", file=stream)
         print(f"{'':{width}}  {explain(some.name, report.settings)}", file=stream)
-    if report.request.samples:
+    if report.job.samples:
         paired = "; p: two-sided paired bootstrap" if len(report.scores) > 1 else ""
-        seed = f"{report.request.samples:,} resamples of the sentences, seed {report.request.seed}"
+        seed = f"{report.job.samples:,} resamples of the sentences, seed {report.job.seed}"
         print(f"{'± 95 %':{width}}  {seed}{paired}", file=stream)
 
 
@@ -57,10 +57,10 @@ def to_dict(report: ScoreReport) -> dict[str, Any]:
     """Return all scores as a dictionary for JSON."""
     found: dict[str, Any] = {
         "sentences": report.texts.sentences,
-        "references": [str(path) for path in report.request.references],
+        "references": [str(path) for path in report.job.references],
         "language": report.settings.language,
-        "samples": report.request.samples,
-        "seed": report.request.seed,
+        "samples": report.job.samples,
+        "seed": report.job.seed,
         "systems": [
             {"name": system.name, "scores": {some.name: _score_as_dict(some) for some in scores}}
             for system, scores in zip(report.texts.systems, report.scores)
@@ -118,7 +118,7 @@ def _sentences(report: ScoreReport) -> Iterator[dict[str, Any]]:
 
 def _rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
     """Yield the table: a header, then a row for each score of each system; some columns only if they have values."""
-    several, sampled = len(report.scores) > 1, report.request.samples > 0
+    several, sampled = len(report.scores) > 1, report.job.samples > 0
     header = ("score", "system" if several else "", "value", "mean ± 95 %" if sampled else "")
     yield (*header, *(("difference", "95 % of it", "p") if several and sampled else ()))
     for number, first in enumerate(report.scores[0]):

@@ -5,12 +5,12 @@ The SVG holds only numbers and escaped words, so it opens anywhere and can be ed
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 from jaxtyping import Float
 
 from transduce.seeing.kinds import View
+from transduce.text.pictures import escape_xml
 from transduce.text.subwords import SPACE
 
 # After the colours of Okabe and Ito, which people with any kind of colour vision can tell apart; the page has the same.
@@ -77,10 +77,12 @@ def draw_lines(picture: Picture) -> str:
     quiet = set(range(len(above))) - set(chosen)
     for index, word in enumerate(above):
         look = ' opacity=".45"' if index in quiet else ""
-        parts.append(f'<text transform="translate({_x(index) + 5:.1f} {first}) rotate(-90)"{look}>{_text(word)}</text>')
+        parts.append(
+            f'<text transform="translate({_x(index) + 5:.1f} {first}) rotate(-90)"{look}>{escape_xml(word)}</text>'
+        )
     for index, word in enumerate(below):
         place = f'transform="translate({_x(index) + 5:.1f} {second}) rotate(-90)" text-anchor="end"'
-        parts.append(f"<text {place}>{_text(word)}</text>")
+        parts.append(f"<text {place}>{escape_xml(word)}</text>")
     return _svg(parts, width, second + bottom + 14, picture)
 
 
@@ -104,10 +106,10 @@ def draw_maps(picture: Picture) -> str:
                 parts.append(f'<rect {box} fill="{colour}" fill-opacity="{picture.weights[head, query, key]:.3f}"/>')
         for index, word in enumerate(rows):
             at = f'x="{left - 5}" y="{top + 10 + cell * (index + 0.5):.0f}" dy=".35em" text-anchor="end"'
-            parts.append(f"<text {at}>{_text(word)}</text>")
+            parts.append(f"<text {at}>{escape_xml(word)}</text>")
         for index, word in enumerate(columns):
             at = f'transform="translate({left + cell * (index + 0.5) + 4:.0f} {top + 5}) rotate(-90)"'
-            parts.append(f"<text {at}>{_text(word)}</text>")
+            parts.append(f"<text {at}>{escape_xml(word)}</text>")
         parts.append("</g>")
     many = len(picture.heads)
     return _svg(parts, min(PANELS, many) * wide + 8, -(-many // PANELS) * high + 34, picture)
@@ -126,9 +128,9 @@ def _svg(parts: Sequence[str], width: float, height: float, picture: Picture) ->
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="Helvetica, Arial, sans-serif" font-size="{SIZE}" '
-        f'role="img" aria-label="{escape(picture.title)}">\n'
+        f'role="img" aria-label="{escape_xml(picture.title)}">\n'
         f'<rect width="100%" height="100%" fill="#ffffff"/>\n'
-        f'<text x="8" y="18" fill="#5f6977">{_text(picture.title)}</text>\n{drawing}\n</svg>\n'
+        f'<text x="8" y="18" fill="#5f6977">{escape_xml(picture.title)}</text>\n{drawing}\n</svg>\n'
     )
 
 
@@ -138,8 +140,3 @@ def _x(index: int) -> float:
 
 def _length(words: Sequence[str]) -> int:
     return round(LETTER * max(map(len, words), default=0)) + 6
-
-
-def _text(text: str) -> str:
-    """Return the text escaped for XML, its unprintable characters replaced."""
-    return escape("".join(letter if letter.isprintable() else "�" for letter in text))

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from transduce.errors import TransduceError
 from transduce.serving.desk import BusyError, ClosedError, FaultError
 from transduce.serving.forms import Problem
-from transduce.serving.guard import as_json
+from transduce.serving.guard import to_json_bytes
 from transduce.serving.models import Models
 from transduce.serving.options import ServeConfig
 
@@ -80,7 +80,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def problem(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as JSON."""
-    return Response(as_json({"error": reason}), status, headers, "application/json")
+    return Response(to_json_bytes({"error": reason}), status, headers, "application/json")
 
 
 def describe(errors: Sequence[Any]) -> str:

@@ -29,7 +29,6 @@ AHEAD = 2  # chunks of a document that are at the desk at once, so that it never
 # A line; one of more than 32,000 characters is cut at a space, or anywhere if it has none.
 _LINE = re.compile(r"[^\n]{0,32000}\n|[^\n]{1,32000}\Z|[^\n]{1,32000}\s|[^\n]{32000}")
 T = TypeVar("T")
-Settings = tuple[tuple[str, Any], ...]
 Found = tuple[int, int, Sentence]  # index of the text, index of the sentence in it, its translation
 
 
@@ -60,7 +59,7 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchFigures:
     """The figures of one batch, for the metrics."""
 
     sentences: int
@@ -76,7 +75,7 @@ class _Order:
 
     requests: Sequence[Request]
     options: Options
-    settings: Settings
+    settings: tuple[tuple[str, Any], ...]
     work: Callable[[], Any] | None
     patient: bool
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -108,7 +107,9 @@ class _Order:
 class Desk:
     """Translates for many clients with one model."""
 
-    def __init__(self, translator: Translator, config: ServeConfig, note: Callable[[Batch], None] = lambda batch: None):
+    def __init__(
+        self, translator: Translator, config: ServeConfig, note: Callable[[BatchFigures], None] = lambda batch: None
+    ):
         self.translator, self.config, self._note = translator, config, note
         self._orders: deque[_Order] = deque()
         self._news = threading.Condition()
@@ -338,7 +339,7 @@ class Desk:
         self._ended = time.monotonic()
         seconds, characters = self._ended - begin, sum(len(request.text) for request in requests)
         self._pace += 0.1 * (characters / max(seconds, 1e-6) - self._pace)
-        self._note(Batch(len(batch), characters, seconds, [begin - order.since for order, _ in batch]))
+        self._note(BatchFigures(len(batch), characters, seconds, [begin - order.since for order, _ in batch]))
 
     def _results(
         self, requests: Sequence[Request], options: Options, settings: Mapping[str, Any]

@@ -40,7 +40,7 @@ class RefusalError(Exception):
         self.status, self.reason, self.text, self.wait = status, reason, text, wait
 
 
-def as_json(value: Any) -> bytes:
+def to_json_bytes(value: Any) -> bytes:
     """Return JSON for a value with any text, even with lone surrogates."""
     return json.dumps(value).encode()
 
@@ -168,7 +168,7 @@ class _Answer:
         """Answer with the reason, unless an answer has begun."""
         if self.status:
             return
-        body = as_json({"error": refusal.text})
+        body = to_json_bytes({"error": refusal.text})
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += retry_after(refusal.wait)
         if refusal.status in (408, 413):

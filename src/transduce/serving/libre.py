@@ -51,7 +51,7 @@ MOST_FIELDS = 20
 F = TypeVar("F", bound=BaseModel)
 
 
-class Kept:
+class KeptFiles:
     """Translated files, kept for a while under names that we make; the oldest go first."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Kept:
 
 def make_router(house: House) -> APIRouter:
     """Return the endpoints."""
-    router, kept, models = APIRouter(tags=["LibreTranslate"]), Kept(), house.models
+    router, kept, models = APIRouter(tags=["LibreTranslate"]), KeptFiles(), house.models
 
     @router.post(
         "/translate",

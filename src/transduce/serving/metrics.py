@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from transduce.serving.desk import Batch, Desk
+from transduce.serving.desk import BatchFigures, Desk
 
 TIMES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -46,7 +46,7 @@ class Metrics:
         )
         self._waiting = Gauge("transduce_waiting_characters", "characters waiting", ("model",), registry=registry)
 
-    def note(self, model: str, batch: Batch) -> None:
+    def note(self, model: str, batch: BatchFigures) -> None:
         """Count a batch."""
         self._sentences.labels(model).inc(batch.sentences)
         self._characters.labels(model).inc(batch.characters)

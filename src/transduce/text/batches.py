@@ -103,7 +103,7 @@ class Batch:
         return replace(self, **{name: t.pin_memory() for name, t in tensors.items() if isinstance(t, Tensor)})
 
 
-class Sizes(NamedTuple):
+class ShareSizes(NamedTuple):
     """The capacity of a share of a batch: tokens of each side, and sentences."""
 
     source: int
@@ -119,7 +119,7 @@ class Plan:
     part_offsets: np.ndarray
     batches: np.ndarray
     parts: int
-    sizes: "Sizes"
+    sizes: "ShareSizes"
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -143,7 +143,7 @@ class Batches:
     shares: int
     weights: list[tuple[int, int, float]]
     part_sentences: int
-    most: Sizes
+    most: ShareSizes
     sampler: Sampler | None
 
     def __init__(self, data: DataSet, config: BatchConfig, *, seed: int = 1, split: str = "train", shares: int = 1):
@@ -169,7 +169,7 @@ class Batches:
         self.part_sentences = max(1, sentences // config.parts)
         # No share ever holds more than this.
         tokens = self.part_tokens
-        self.most = Sizes(most * tokens["source"], most * tokens["target"], most * self.part_sentences)
+        self.most = ShareSizes(most * tokens["source"], most * tokens["target"], most * self.part_sentences)
         self.sampler = (
             Sampler(data, config.subword_dropout, seed) if config.subword_dropout and split == "train" else None
         )
@@ -217,7 +217,7 @@ class Batches:
             firsts = firsts[np.argsort(bits.random_raw(len(firsts)))]
         return Plan(pairs, offsets, firsts, self.config.parts, self._measure(pairs, offsets))
 
-    def _measure(self, pairs: np.ndarray, offsets: np.ndarray) -> Sizes:
+    def _measure(self, pairs: np.ndarray, offsets: np.ndarray) -> ShareSizes:
         """Return sizes that every share of an epoch fits in, rounded up a little so that most epochs have the same."""
         if self.sampler:
             return self.most
@@ -228,7 +228,7 @@ class Batches:
         batches = padded.reshape(3, -1, self.config.parts)
         shares = [batches[:, :, share :: self.shares].sum(2).max(1, initial=0) for share in range(self.shares)]
         steps = [max(8, most // 64 // 8 * 8) for most in self.most]
-        return Sizes(
+        return ShareSizes(
             *(min(most, -(-int(used) // step) * step) for most, used, step in zip(self.most, np.max(shares, 0), steps))
         )
 

@@ -115,7 +115,7 @@ _CONSONANTS = re.compile(r"[B-DF-HJ-NP-TV-XZ]?[b-df-hj-np-tv-xzß]{1,4}")
 _NO_ABBREVIATIONS = frozenset("km kg cm mm ml cl kb mb gb ms Hz Lkw Pkw".split())
 
 
-def find_gaps(line: str) -> list[tuple[int, int]]:
+def find_boundaries(line: str) -> list[tuple[int, int]]:
     """Return the gaps between a line's sentences: where one ends and where the next begins."""
     gaps: list[tuple[int, int]] = []
     begin = 0

@@ -167,7 +167,7 @@ _DAMAGE = re.compile(
 _REFERENCE = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
 
-class Side(NamedTuple):
+class SideFacts(NamedTuple):
     """One side of a pair, normalised, with the facts that rules need."""
 
     text: str
@@ -214,17 +214,17 @@ def _resolve(reference: re.Match[str]) -> str:
     return html.unescape(found) if found[1] == "#" else html5.get(found[1:], found)
 
 
-def make_side(text: str) -> Side:
+def make_side(text: str) -> SideFacts:
     """Measure a normalised line."""
     try:
         raw = text.encode("latin-1").translate(_LATIN_LOWER, _LATIN_DROPPED)
         letters = len(raw.translate(None, _LATIN_NUMBERS))
-        return Side(text, raw.decode("latin-1") or text, letters, 1 if letters else 0)
+        return SideFacts(text, raw.decode("latin-1") or text, letters, 1 if letters else 0)
     except UnicodeEncodeError:
         key = text.lower().translate(_KEPT)
         # Some letters are numeric (三), and vowel signs are not alphabetic.
         letters = len(key) if key.isalpha() else sum(1 for c in key if c.isalpha() or not c.isnumeric())
-        return Side(text, key or text, letters, find_script(key))
+        return SideFacts(text, key or text, letters, find_script(key))
 
 
 def find_script(key: str) -> int:
@@ -262,7 +262,7 @@ class Cleaner:
         hint = _THREE_ALIKE.search(text[:: self.stride]) if self.stride else True
         return hint is not None and self.run.search(text) is not None
 
-    def judge(self, source: Side, target: Side, source_hash: int, target_hash: int) -> str | None:
+    def judge(self, source: SideFacts, target: SideFacts, source_hash: int, target_hash: int) -> str | None:
         """Return the name of the first rule that drops this pair, or None."""
         config = self.config
         if not source.text or not target.text:
@@ -288,7 +288,7 @@ _FACTOR = 0x9E3779B97F4A7C15
 
 
 class HeldOut:
-    """The hashes of the keys (`Side.key`) of the dev and test sets, to find leaks by."""
+    """The hashes of the keys (`SideFacts.key`) of the dev and test sets, to find leaks by."""
 
     def __init__(self) -> None:
         self.source: set[int] = set()
@@ -321,12 +321,12 @@ def _is_damaged(text: str) -> bool:
     return any(mark in text for mark in ("\ufffd", "Ã", "Â", "â€")) and _DAMAGE.search(text) is not None
 
 
-def _share_of_letters(side: Side) -> float:
+def _share_of_letters(side: SideFacts) -> float:
     visible = len(side.text) - side.text.count(" ")
     return side.letters / visible
 
 
-def _is_copied(source: Side, target: Side, share: float) -> bool:
+def _is_copied(source: SideFacts, target: SideFacts, share: float) -> bool:
     """Whether the sides are equal but for case and punctuation, or the target repeats too much of a longer source."""
     if source.key == target.key:
         return True

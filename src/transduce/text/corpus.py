@@ -19,7 +19,7 @@ from transduce.errors import DataError
 from transduce.text import numbers, tmx
 from transduce.text.grow import grow
 from transduce.text.packed import COMPRESSED, damage_errors, find_converter, open_bytes
-from transduce.text.trees import Slots, TreeError, cut_trees, parse_tree, to_sentence, to_sequence
+from transduce.text.trees import Leaves, TreeError, cut_trees, parse_tree, to_sentence, to_sequence
 
 BLOCK_LINES = 4096
 NOT_UTF8 = "not UTF-8"
@@ -42,7 +42,7 @@ class Input:
     languages: tuple[str, str] | None = None
     labelled: bool = False  # whether opening brackets have labels in a tree's sequence
     quoted: bool = False  # whether fields of a .tsv file may stand in double quotes
-    slots: Slots = "plain"  # what stands for words in a tree's sequence
+    leaves: Leaves = "plain"  # what stands for words in a tree's sequence
     grown: tuple[int, int, int] | None = None  # to make more trees: constituents and unions of each, and a seed
 
     @property
@@ -319,7 +319,7 @@ def _split_tree(line: str, given: Input) -> tuple[str, str] | str:
         tree = parse_tree(line)
     except TreeError as error:
         return str(error)
-    return to_sentence(tree.words()), " ".join(to_sequence(tree, labelled=given.labelled, slots=given.slots))
+    return to_sentence(tree.words()), " ".join(to_sequence(tree, labelled=given.labelled, leaves=given.leaves))
 
 
 # JSON can write half a character, which UTF-8 cannot.

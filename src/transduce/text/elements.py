@@ -20,14 +20,14 @@ _VOCABULARIES = {
 }
 PARAGRAPHS = {"w:p", "a:p", "text:p", "text:h"}
 # Deleted text, and comments on the text.
-UNTOUCHED = {"w:del", "w:moveFrom", "text:tracked-changes", "office:annotation"}
+LEFT_ALONE = {"w:del", "w:moveFrom", "text:tracked-changes", "office:annotation"}
 _TAG = re.compile(rb"<(?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+>")
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Node:
+class XmlNode:
     """An element, or, without a name, the text between two tags."""
 
     name: str
@@ -35,7 +35,7 @@ class Node:
     attributes: dict[str, str] = field(default_factory=dict)
     closing: str = ""
     text: str = ""
-    inner: "list[Node]" = field(default_factory=list)
+    inner: "list[XmlNode]" = field(default_factory=list)
 
     @property
     def raw(self) -> str:
@@ -54,15 +54,15 @@ class Reader(Generic[T]):
     A paragraph for which `make` returns None stays as it is.
     """
 
-    def __init__(self, content: bytes, make: "Callable[[Node], list[str | T] | None]"):
+    def __init__(self, content: bytes, make: "Callable[[XmlNode], list[str | T] | None]"):
         self.parts: list[str | T] = []
         self._content, self._make = content, make
         self._done = 0  # bytes of it that are in the parts
         self._end = 0  # of the last tag
         self._text: list[str] = []  # since then
         self._begin = 0  # of the paragraph
-        self._above: list[Node] = []
-        self._depth = self._left_alone = 0  # the current depth, and that of the untouched element, if any
+        self._above: list[XmlNode] = []
+        self._depth = self._left_alone = 0  # the current depth, and that of the element left alone, if any
         self._many = 0  # elements in the paragraph
         self._parser = expat.ParserCreate("utf-8", " ")
         self._parser.buffer_text = True
@@ -86,7 +86,7 @@ class Reader(Generic[T]):
         begin = self._parser.CurrentByteIndex
         if self._above:
             self._add_text(begin)
-        elif name in UNTOUCHED and not self._left_alone:
+        elif name in LEFT_ALONE and not self._left_alone:
             self._left_alone = self._depth
             return
         elif name not in PARAGRAPHS or self._left_alone:
@@ -97,7 +97,7 @@ class Reader(Generic[T]):
         self._many += 1
         if self._many > MOST_IN_PARAGRAPH:
             raise ValueError(f"a paragraph has more than {MOST_IN_PARAGRAPH:,} elements")
-        node = Node(name, self._read_tag(begin), attributes)
+        node = XmlNode(name, self._read_tag(begin), attributes)
         if self._above:
             self._above[-1].inner.append(node)
         self._above.append(node)
@@ -128,5 +128,5 @@ class Reader(Generic[T]):
     def _add_text(self, begin: int) -> None:
         if self._end < begin:
             raw, text = self._content[self._end : begin].decode(), "".join(self._text)
-            self._above[-1].inner.append(Node("", raw, text=text))
+            self._above[-1].inner.append(XmlNode("", raw, text=text))
         self._text.clear()

@@ -15,7 +15,7 @@ from transduce.text.clean import VERSION, CleanConfig
 from transduce.text.corpus import Input, find_format, read_blocks
 from transduce.text.shards import FORMAT
 from transduce.text.subwords import SubwordsConfig, find_subwords
-from transduce.text.trees import Slots
+from transduce.text.trees import Leaves
 from transduce.text.vary import VaryConfig
 
 ROLES = ("", "dev_", "test_", "watch_")
@@ -68,7 +68,7 @@ class PrepareConfig(Settings):
     """trees of further dev sets; training reports each set's scores"""
     openings: Literal["plain", "labelled"] = "plain"
     """how constituents open in a tree's sequence: ( or (NP; they always close with )NP"""
-    slots: Slots = "plain"
+    leaves: Leaves = "plain"
     """what stands for a word in a tree's sequence: XX (plain), its tag, which the parser then predicts (tags), or its
     tag and the word itself, which helps the model keep its place (words)"""
     constituents: int = 0
@@ -180,7 +180,7 @@ class Inputs:
             del settings[name]
         roles = ("train", "dev", "test", "watch") if self.watch else ("train", "dev", "test")
         if self.train[0].format != "trees":
-            del settings["task"], settings["openings"], settings["slots"], settings["constituents"], settings["joined"]
+            del settings["task"], settings["openings"], settings["leaves"], settings["constituents"], settings["joined"]
         contents = {
             role: [[self.checksums[str(file)]["sha256"] for file in given.files] for given in getattr(self, role)]
             for role in roles
@@ -262,7 +262,7 @@ def _pair_up(config: PrepareConfig, role: str) -> tuple[Input, ...]:
                 format="trees",
                 weight=next(weights, 1.0),
                 labelled=config.openings == "labelled",
-                slots=config.slots,
+                leaves=config.leaves,
                 grown=(config.constituents, config.joined, config.seed) if grows and not role else None,
             )
         )

@@ -66,7 +66,7 @@ class Language:
     """its code, if it is clearly a language that `detect.py` knows"""
 
 
-class Measured(NamedTuple):
+class Deviations(NamedTuple):
     """How usual lines are, in deviations: about 0 if usual, -5 and less if not."""
 
     own: np.ndarray  # by the frequencies on their own side
@@ -99,11 +99,11 @@ class Languages:
             sides.append(Language(own, contrast, *usual, _find_code(some)))
         return cls((sides[0], sides[1]))
 
-    def measure(self, side: int, lines: Sequence[str]) -> Measured:
+    def measure(self, side: int, lines: Sequence[str]) -> Deviations:
         """Measure lines of one side of the corpus."""
         own, other = self.sides[side], self.sides[1 - side]
         means, contrasts, lengths = _find_means(lines, own.frequencies, own.contrast)
-        return Measured(
+        return Deviations(
             np.where(lengths < UNKNOWN, np.nan, own.usual.deviations(means, lengths)),
             own.usual_contrast.deviations(contrasts, lengths),
             -other.usual_contrast.deviations(-contrasts, lengths),

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from transduce.text.elements import PARAGRAPHS, UNTOUCHED, Node, Reader
+from transduce.text.elements import LEFT_ALONE, PARAGRAPHS, Reader, XmlNode
 from transduce.text.markup import MOST_ELEMENTS, Element, Links, Passage, weave
 
 _XML_SPACE = "http://www.w3.org/XML/1998/namespace space"
@@ -168,15 +168,15 @@ def _fill(parts: _Parts, left: Iterator[tuple[str, Links | None]]) -> str:
 # ---- from elements to lines ----
 
 
-def _cut(node: Node) -> _Parts | None:
+def _cut(node: XmlNode) -> _Parts | None:
     """Return the parts of a paragraph, or None if it has nothing to translate."""
     parts = _make_parts(node)
     return parts if any(isinstance(part, _Line) for part in parts) else None
 
 
-def _make_parts(node: Node) -> _Parts:
+def _make_parts(node: XmlNode) -> _Parts:
     """Return an element as parts, with the lines of all paragraphs in it."""
-    if node.name in UNTOUCHED:
+    if node.name in LEFT_ALONE:
         return [node.raw]
     if node.name in PARAGRAPHS:
         items = _join(_find_items(node.inner, is_open=node.name.startswith("text:")))
@@ -185,7 +185,7 @@ def _make_parts(node: Node) -> _Parts:
     return [node.opening, *(part for own in node.inner for part in _make_parts(own)), node.closing]
 
 
-def _find_items(nodes: Sequence[Node], *, is_open: bool) -> Iterator[_Item]:
+def _find_items(nodes: Sequence[XmlNode], *, is_open: bool) -> Iterator[_Item]:
     """Yield a paragraph's items; it contains text directly in OpenDocument (`is_open`), in runs in Office's XML."""
     for node in nodes:
         name = node.name
@@ -208,7 +208,7 @@ def _find_items(nodes: Sequence[Node], *, is_open: bool) -> Iterator[_Item]:
             yield _Thing(_make_parts(node), _ends_text(node))
 
 
-def _cut_run(run: Node) -> Iterator[_Item]:
+def _cut_run(run: XmlNode) -> Iterator[_Item]:
     """Yield the texts of a run and the things in it, each in a run of its own."""
     style = "".join(own.raw for own in run.inner if own.name in _STYLES)
     seen = _LANGUAGE.sub("", style)
@@ -228,7 +228,7 @@ def _cut_run(run: Node) -> Iterator[_Item]:
             yield _Thing([run.opening + style, *_make_parts(own), run.closing], _ends_text(own))
 
 
-def _ends_text(node: Node) -> bool:
+def _ends_text(node: XmlNode) -> bool:
     """Whether a thing ends the text; if it has text of its own, it is a field of OpenDocument, such as a date."""
     is_long_space = node.name == "text:s"
     return is_long_space or node.name in _ENDS or any(own.text.strip() for own in node.inner if not own.name)

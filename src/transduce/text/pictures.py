@@ -99,7 +99,7 @@ def make_svg(trees: Iterable[Tree]) -> str:
     right, bottom = 0.0, float(MARGIN)
     for tree in trees:
         drawing = _Drawing(tree, bottom)
-        parts += [f"<g><title>{_escape(to_sentence(tree.words()))}</title>", *drawing.parts, "</g>"]
+        parts += [f"<g><title>{escape_xml(to_sentence(tree.words()))}</title>", *drawing.parts, "</g>"]
         right, bottom = max(right, drawing.right), drawing.bottom + 2 * MARGIN
     width, height = round(right + MARGIN), round(max(bottom - MARGIN, 2 * MARGIN))
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
@@ -162,10 +162,10 @@ class _Drawing:
         return middle
 
     def write(self, text: str, middle: float, height: float, kind: str = "") -> None:
-        self.parts.append(f'<text{kind} x="{middle:.1f}" y="{height:.1f}">{_escape(text)}</text>')
+        self.parts.append(f'<text{kind} x="{middle:.1f}" y="{height:.1f}">{escape_xml(text)}</text>')
 
 
-def _escape(text: str) -> str:
+def escape_xml(text: str) -> str:
     """Escape text for XML, which cannot hold every character."""
     return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
 

@@ -28,7 +28,15 @@ from transduce.text.report import Report
 from transduce.text.select import CODES, DEV, KEPT, Selection, select
 from transduce.text.shards import SIDES, WATCH, DataSet, Side, SplitWriter
 from transduce.text.spool import CleanTask, EncodeTask, Spool
-from transduce.text.subwords import Subwords, SubwordsConfig, find_subwords, learn, learn_symbols, load_sides
+from transduce.text.subwords import (
+    Subwords,
+    SubwordsConfig,
+    find_subwords,
+    learn,
+    learn_symbols,
+    load_sides,
+    save_sides,
+)
 from transduce.text.trees import choose_symbols
 from transduce.text.vary import Varier
 
@@ -279,11 +287,7 @@ class _Preparation:
         self, train: Spool, held: dict[str, Spool], selection: Selection, models: dict[Side, Subwords]
     ) -> dict[str, Any]:
         """Pass two: lines of the spool in, shards out."""
-        names: dict[Side, str] = {
-            side: "subwords.model" if models["source"] is models["target"] else f"{side}.model" for side in SIDES
-        }
-        for side in SIDES:
-            disk.write_synced(self.folder / names[side], models[side].model)
+        names = save_sides(self.folder, models)
         vocabularies: dict[Side, int] = {side: len(models[side]) for side in SIDES}
         ranges = [[0, 0] for _ in train.inputs]
         with ExitStack() as stack:

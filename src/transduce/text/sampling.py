@@ -153,17 +153,17 @@ class Alternatives:
 
     def look_up(self, words: np.ndarray, picks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where the picked splits of words are in `tokens`, and their lengths; draw those not drawn yet."""
-        slots = words * ALTERNATIVES + picks
-        for slot in np.unique(slots[self.lengths[slots] == 0]).tolist():
-            word = self.words[slot // ALTERNATIVES]
-            chance = Chance((zlib.crc32(word) << 32) ^ (self.seed << 8) ^ (slot % ALTERNATIVES))
+        entries = words * ALTERNATIVES + picks
+        for entry in np.unique(entries[self.lengths[entries] == 0]).tolist():
+            word = self.words[entry // ALTERNATIVES]
+            chance = Chance((zlib.crc32(word) << 32) ^ (self.seed << 8) ^ (entry % ALTERNATIVES))
             split = self.splitter.split(tuple(np.frombuffer(word, np.int32).tolist()), chance)
             if self.used + len(split) > len(self.tokens):
                 self.tokens = np.concatenate([self.tokens, np.empty_like(self.tokens)])
             self.tokens[self.used : self.used + len(split)] = split
-            self.starts[slot], self.lengths[slot] = self.used, len(split)
+            self.starts[entry], self.lengths[entry] = self.used, len(split)
             self.used += len(split)
-        return self.starts[slots], self.lengths[slots].astype(np.int64)
+        return self.starts[entries], self.lengths[entries].astype(np.int64)
 
 
 class Sampler:

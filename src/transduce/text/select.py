@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from transduce.text.clean import LEAK_CHARACTERS, RULES, SCRIPTS, CleanConfig, join_hashes
+from transduce.text.shards import SIDES
 
 KEPT, DEV = 0, 255
 CODES = {name: code for code, name in enumerate(RULES, start=1)}
@@ -29,9 +30,9 @@ def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> 
     verdicts = np.zeros(len(rows), np.uint8)
     ratios = (rows["target_length"] + np.float32(RATIO_SLACK)) / (rows["source_length"] + np.float32(RATIO_SLACK))
     usual = float(np.median(ratios)) if len(rows) else 1.0
-    scripts = [_usual_scripts(rows[f"{side}_script"]) for side in ("source", "target")]
+    scripts = [_usual_scripts(rows[f"{side}_script"]) for side in SIDES]
     if config.script:
-        for side, usual_scripts in zip(("source", "target"), scripts, strict=True):
+        for side, usual_scripts in zip(SIDES, scripts, strict=True):
             _drop(verdicts, ~np.isin(rows[f"{side}_script"], usual_scripts), "script")
     if config.ratio:
         off = np.maximum(ratios / usual, usual / ratios) > config.ratio
@@ -49,7 +50,7 @@ def select(rows: np.ndarray, config: CleanConfig, dev_pairs: int, seed: int) -> 
         if config.leak != "off":
             whole = rows["source"] if config.leak == "source" else near
             leaks = np.isin(whole, whole[chosen])
-            for side in ("source", "target") if config.leak == "side" else ():
+            for side in SIDES if config.leak == "side" else ():
                 long = chosen[rows[f"{side}_length"][chosen] >= LEAK_CHARACTERS]
                 leaks |= np.isin(rows[side], rows[side][long])
             _drop(verdicts, leaks, "leak")

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from transduce.text.boundaries import STOPS, WIDE, find_gaps
+from transduce.text.boundaries import STOPS, WIDE, find_boundaries
 from transduce.text.words import is_of_word
 
-Split = Literal["long", "always", "never"]
+SplitWhen = Literal["long", "always", "never"]
 Count = Callable[[str], int]
 Span = tuple[int, int]
 
@@ -47,11 +47,13 @@ class Layout:
 
     def behind(self, number: int, translation: str) -> str:
         """Return what follows the translation of a piece."""
-        spaced = number in self.tight and translation and not is_unspaced(translation)
+        spaced = number in self.tight and translation and not ends_unspaced(translation)
         return self.gaps[number + 1] + (" " if spaced else "")
 
 
-def lay_out(text: str, count: Count, longest: int, split: Split, over: int | None = None) -> tuple[list[str], Layout]:
+def lay_out(
+    text: str, count: Count, longest: int, split: SplitWhen, over: int | None = None
+) -> tuple[list[str], Layout]:
     """Cut a text into pieces to translate, none empty or with white space around it; return them and their layout.
 
     `count` counts the tokens of a piece, `longest` is the most a piece may have. With `long`, a line of more than
@@ -73,7 +75,7 @@ def lay_out(text: str, count: Count, longest: int, split: Split, over: int | Non
     gaps = tuple(text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
     pieces = [text[start:end] for start, end in spans]
     inner = enumerate(pieces[:-1])
-    tight = frozenset(number for number, piece in inner if not gaps[number + 1] and is_unspaced(piece))
+    tight = frozenset(number for number, piece in inner if not gaps[number + 1] and ends_unspaced(piece))
     return pieces, Layout(gaps, tight)
 
 
@@ -82,7 +84,7 @@ def _split_line(line: str, count: Count, longest: int, whole: int) -> list[Span]
     tokens = count(line)
     if tokens <= whole:
         return [(0, len(line))]
-    gaps = find_gaps(line)
+    gaps = find_boundaries(line)
     sentences = list(zip([0, *(start for _, start in gaps)], [*(end for end, _ in gaps), len(line)], strict=True))
     if tokens <= longest:
         return sentences
@@ -168,7 +170,7 @@ def _outwards(word: str, even: float, distance: float) -> Iterator[int]:
 
 def _begins_part(word: str, place: int) -> bool:
     before, after = word[place - 1], word[place]
-    return after.isalnum() and (not is_of_word(before) or is_unspaced(before) or is_unspaced(after))
+    return after.isalnum() and (not is_of_word(before) or ends_unspaced(before) or ends_unspaced(after))
 
 
 # Joiners, Thai and Lao AM, Korean vowels and finals, half-width voicing, skin tones, tags.
@@ -196,9 +198,9 @@ def _begins_character(text: str, place: int) -> bool:
 
 def gap_between(line: str, following: str) -> str:
     """Return what joins two lines into one: a space, unless their scripts need none."""
-    return "" if is_unspaced(line) and is_unspaced(following[:1]) else " "
+    return "" if ends_unspaced(line) and ends_unspaced(following[:1]) else " "
 
 
-def is_unspaced(text: str) -> bool:
+def ends_unspaced(text: str) -> bool:
     """Whether a text ends in a character that needs no space after it, as Chinese does."""
     return _UNSPACED.match(text.rstrip(_CLOSING)[-1:]) is not None

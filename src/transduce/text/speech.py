@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
-from transduce.text.boundaries import STOPS, WIDE, find_gaps
+from transduce.text.boundaries import STOPS, WIDE, find_boundaries
 from transduce.text.markup import MOST_ELEMENTS, Element, Passage, escape_text, weave
 from transduce.text.sentences import gap_between
 from transduce.text.words import find_width, is_small
@@ -254,11 +254,11 @@ def goes_on(turn: Turn, following: Turn, form: Form, *, marked: bool) -> bool:
     if is_small(letter):
         # After a full stop a small letter shows nothing: the file may have no capitals. Only an abbreviation goes on.
         other = other.capitalize() if _find_behind(_STOP, one) else other
-        return len(one) not in (end for end, _ in find_gaps(f"{one} {other}"))
+        return len(one) not in (end for end, _ in find_boundaries(f"{one} {other}"))
     is_title = (one.isupper() and len(one) > 3) != (other.isupper() and len(other) > 3)
     if not marked or one.endswith(":") or is_title or turn.codes != following.codes:
         return False
-    return not _find_behind(_ENDS, one) or len(one) not in (end for end, _ in find_gaps(f"{one} {other}"))
+    return not _find_behind(_ENDS, one) or len(one) not in (end for end, _ in find_boundaries(f"{one} {other}"))
 
 
 def find_dots(text: str) -> str:

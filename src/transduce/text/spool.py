@@ -16,7 +16,7 @@ from transduce.text.shards import SIDES, Side
 from transduce.text.subwords import Subwords
 from transduce.text.vary import Varier, VaryConfig
 
-Sides = dict[Side, tuple[np.ndarray, np.ndarray]]  # all tokens in a row, and the sentences' lengths
+SideTokens = dict[Side, tuple[np.ndarray, np.ndarray]]  # all tokens in a row, and the sentences' lengths
 _RULE_OF = {code: rule for rule, code in CODES.items()}
 
 
@@ -82,10 +82,10 @@ class Spool:
 
 
 @dataclass
-class Encoded(Judged):
+class EncodedBlock(Judged):
     """The pairs of a block as tokens, by split: for each side a row of tokens and the sentences' lengths."""
 
-    splits: dict[str, Sides] = field(default_factory=dict)
+    splits: dict[str, SideTokens] = field(default_factory=dict)
     varied: Counter[str] = field(default_factory=Counter)
     """how many training pairs were added in each other form"""
 
@@ -129,11 +129,11 @@ class EncodeTask:
         self.spool, self.limit, self.all_dropped = spool, limit, all_dropped
         self.vary = Varier(vary, seed, is_rare=lambda word: len(model.encode(word)) > 1)
 
-    def __call__(self, block: SpoolBlock) -> Encoded:
+    def __call__(self, block: SpoolBlock) -> EncodedBlock:
         with self.spool.open("rb") as file:
             file.seek(block.offset)
             pairs = [line.split("\t") for line in file.read(block.size).decode().split("\n")[:-1]]
-        encoded = Encoded(block.input, len(pairs))
+        encoded = EncodedBlock(block.input, len(pairs))
         for code in np.unique(block.verdicts):
             rows = np.flatnonzero(block.verdicts == code)
             if code == KEPT:
@@ -146,17 +146,17 @@ class EncodeTask:
         return encoded
 
     def encode(
-        self, pairs: list[list[str]], rows: np.ndarray, block: SpoolBlock, encoded: Encoded, limit: int | None
-    ) -> Sides:
+        self, pairs: list[list[str]], rows: np.ndarray, block: SpoolBlock, encoded: EncodedBlock, limit: int | None
+    ) -> SideTokens:
         """Return the tokens of some pairs, without those that are too long."""
         sides, fits = self.encode_fitting([pairs[row] for row in rows], limit)
         if not fits.all():
             self.note_dropped("tokens", rows[~fits], pairs, block, encoded)
         return sides
 
-    def encode_fitting(self, pairs: Sequence[Sequence[str]], limit: int | None) -> tuple[Sides, np.ndarray]:
+    def encode_fitting(self, pairs: Sequence[Sequence[str]], limit: int | None) -> tuple[SideTokens, np.ndarray]:
         """Return the tokens of those pairs that are not too long, and which these are."""
-        sides: Sides = {
+        sides: SideTokens = {
             side: self.models[side].encode_lines([pair[place] for pair in pairs]) for place, side in enumerate(SIDES)
         }
         if limit is None:
@@ -169,7 +169,7 @@ class EncodeTask:
             }
         return sides, fits
 
-    def add_variants(self, sides: Sides, pairs: list[list[str]], encoded: Encoded) -> Sides:
+    def add_variants(self, sides: SideTokens, pairs: list[list[str]], encoded: EncodedBlock) -> SideTokens:
         """Return the same pairs, followed by those in other forms."""
         others = [other for source, target in pairs for other in self.vary(source, target)] if self.vary.chosen else []
         if not others:
@@ -181,7 +181,7 @@ class EncodeTask:
         }
 
     def note_dropped(
-        self, rule: str, rows: np.ndarray, pairs: list[list[str]], block: SpoolBlock, encoded: Encoded
+        self, rule: str, rows: np.ndarray, pairs: list[list[str]], block: SpoolBlock, encoded: EncodedBlock
     ) -> None:
         """Count pairs that a rule dropped, and note one of them, or all if asked."""
         encoded.dropped[rule] += len(rows)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 
-from transduce.text.boundaries import find_gaps
+from transduce.text.boundaries import find_boundaries
 from transduce.text.cues import Cue, read_cues
 from transduce.text.markup import Links, find_origins, weave
 from transduce.text.packed import decode
@@ -88,7 +88,7 @@ class Subtitles:
         Return whether the last of them is still open.
         """
         text = spoken.passage.text
-        gaps = find_gaps(text) if is_open or goes_on else []
+        gaps = find_boundaries(text) if is_open or goes_on else []
         if is_open and not gaps and len(self._sources[-1]) + 1 >= MOST_CUES:
             goes_on = False
         spoken.tail = find_dots(text) if goes_on else ""

@@ -7,17 +7,18 @@ in bytes, so `decode(encode(text)) == text` for every text.
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import sentencepiece
 
 from transduce import places
+from transduce.disk import write_synced
 from transduce.errors import ConfigError, DataError, suggest
 from transduce.strict import Settings
 
@@ -413,3 +414,12 @@ def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(starts - ends + lengths, lengths) + np.arange(total)
+
+
+def save_sides(folder: Path, subwords: Mapping[Any, Subwords]) -> dict[str, str]:
+    """Write the models of both sides into a folder, one file if they are one object; return the files' names."""
+    joint = subwords["source"] is subwords["target"]
+    names = {side: "subwords.model" if joint else f"{side}.model" for side in ("source", "target")}
+    for name, side in {name: side for side, name in names.items()}.items():
+        write_synced(folder / name, subwords[side].model)
+    return names

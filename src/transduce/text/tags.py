@@ -9,7 +9,7 @@ from typing import Literal
 Kind = Literal["text", "tag", "kept"]
 
 UNTOUCHED = ("script", "style", "code", "pre", "textarea", "template")  # with everything in them
-EMPTY = frozenset("area base br col embed hr img input link meta source track wbr".split())  # never closed
+VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())  # never closed
 ALONE = frozenset("p li dt dd tr td th option".split())  # one that is not closed ends at the next
 READ = frozenset({"alt", "title", "placeholder", "aria-label"})
 BUTTONS = frozenset({"submit", "button", "reset"})  # kinds of input whose value is read
@@ -93,7 +93,7 @@ class _Above:
         if tag.startswith("</"):
             while self._many[name] and self._close() != name:
                 pass
-        elif name and name not in EMPTY:
+        elif name and name not in VOID:
             if self._open and name in ALONE and self._open[-1][0] == name:
                 self._close()
             if not tag.endswith("/>"):

@@ -14,7 +14,7 @@ from typing import Literal
 
 from transduce.errors import DataError
 
-OPEN, CLOSE, SLOT = "(", ")", "XX"
+OPEN, CLOSE, LEAF = "(", ")", "XX"
 WORD = "=("  # begins a word that follows its tag; no label and no word of a tree has such a bracket
 ROOT = "TOP"
 ROOTS = frozenset({"", "TOP", "ROOT", "S1"})  # its names in treebanks
@@ -35,8 +35,8 @@ _TAGS = {
     ",": ",",
 }
 
-Slots = Literal["plain", "tags", "words"]
-Step = tuple[Literal["open", "word", "close"], "Tree"]
+Leaves = Literal["plain", "tags", "words"]
+TreeStep = tuple[Literal["open", "word", "close"], "Tree"]
 
 
 class TreeError(ValueError):
@@ -51,7 +51,7 @@ class Tree:
     children: tuple["Tree", ...] = ()
     word: str | None = None
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[TreeStep]:
         """Yield the tree from left to right: where constituents open, words, and where constituents close."""
         waiting: list[tuple[Tree, bool]] = [(self, False)]
         while waiting:
@@ -101,7 +101,7 @@ class Tree:
                 built[-1].append(Tree(node.label, children))
             else:
                 tag = next(tags).label
-                built[-1].append(Tree(tag, word=node.word) if node.label == SLOT else node)
+                built[-1].append(Tree(tag, word=node.word) if node.label == LEAF else node)
         return built[0][0]
 
     def __str__(self) -> str:
@@ -254,7 +254,7 @@ def check_trees(cut: Iterable[tuple[int, bytes]], name: str) -> list[tuple[int, 
     return found
 
 
-def to_sequence(tree: Tree, *, labelled: bool = False, slots: Slots = "plain") -> list[str]:
+def to_sequence(tree: Tree, *, labelled: bool = False, leaves: Leaves = "plain") -> list[str]:
     """Return a tree as symbols: its brackets, without those of the root, and what stands for each word."""
     symbols: list[str] = []
     for kind, node in tree.steps():
@@ -263,8 +263,8 @@ def to_sequence(tree: Tree, *, labelled: bool = False, slots: Slots = "plain") -
         elif kind == "close":
             symbols.append(CLOSE + node.label)
         else:
-            symbols.append(SLOT if slots == "plain" else node.label)
-            if slots == "words":
+            symbols.append(LEAF if leaves == "plain" else node.label)
+            if leaves == "words":
                 symbols.append(say_word(node.word or ""))
     return symbols[1:-1]
 
@@ -299,15 +299,15 @@ def from_sequence(symbols: Sequence[str], words: Sequence[str]) -> Tree:
         else:
             word = next(left, None)
             if word is None:
-                raise TreeError(f"there are more slots than the {len(words)} words")
-            slot, tag = tag or symbol, ""
-            above[-1][1].append(Tree(tag_of(word) if slot == SLOT else slot, word=word))
+                raise TreeError(f"there are more leaves than the {len(words)} words")
+            leaf, tag = tag or symbol, ""
+            above[-1][1].append(Tree(tag_of(word) if leaf == LEAF else leaf, word=word))
     if len(above) > 1:
         raise TreeError(f"unclosed brackets: {len(above) - 1}")
     if tag:
         raise TreeError(f"the tag {tag} has no word")
     if next(left, None) is not None:
-        raise TreeError(f"there are fewer slots than the {len(words)} words")
+        raise TreeError(f"there are fewer leaves than the {len(words)} words")
     if not above[0][1]:
         raise TreeError("the tree has no words")
     return Tree(ROOT, tuple(above[0][1]))
@@ -321,7 +321,7 @@ def choose_symbols(counts: Counter[str], most_words: int) -> list[str]:
 
 def tag_of(word: str) -> str:
     """Return the tag that a word gets in a tree made from a sequence: its own for punctuation, else XX."""
-    return _TAGS.get(word, SLOT)
+    return _TAGS.get(word, LEAF)
 
 
 def escape_word(word: str) -> str:

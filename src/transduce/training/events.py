@@ -11,6 +11,7 @@ import time
 from functools import cache
 from pathlib import Path
 
+from transduce.protobuf import bytes_field, double_field, single_field, whole_field
 from transduce.training.metrics import DevMetrics, Journal, TrainMetrics
 
 VERSION = b"brain.Event:2"
@@ -27,9 +28,9 @@ class EventFile:
     def __init__(self, folder: Path, *, after: int):
         folder.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(folder / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}")
-        self._append(_chunk(3, VERSION))
+        self._append(bytes_field(3, VERSION))
         if after:  # makes TensorBoard drop what earlier files hold from this step on
-            self._append(_whole(2, after + 1) + _chunk(7, _whole(1, SESSION_START)))
+            self._append(whole_field(2, after + 1) + bytes_field(7, whole_field(1, SESSION_START)))
 
     def write(self, metrics: TrainMetrics | DevMetrics) -> None:
         """Append one event with all known scalars."""
@@ -37,45 +38,20 @@ class EventFile:
         group = "train" if isinstance(metrics, TrainMetrics) else metrics.name
         values = {f"{group}/{name}": getattr(metrics, name) for name in TAGS[kind]}
         summary = b"".join(
-            _chunk(1, _chunk(1, tag.encode()) + _single(2, value)) for tag, value in values.items() if value is not None
+            bytes_field(1, bytes_field(1, tag.encode()) + single_field(2, value))
+            for tag, value in values.items()
+            if value is not None
         )
-        self._append(_whole(2, metrics.step) + _chunk(5, summary))
+        self._append(whole_field(2, metrics.step) + bytes_field(5, summary))
 
     def close(self) -> None:
         """Close the file."""
         self.journal.close()
 
     def _append(self, fields: bytes) -> None:
-        event = struct.pack("<Bd", 1 << 3 | 1, time.time()) + fields
+        event = double_field(1, time.time()) + fields
         length = struct.pack("<Q", len(event))
         self.journal.append(length + _checksum(length) + event + _checksum(event))
-
-
-def _whole(field: int, number: int) -> bytes:
-    """Encode a field of a protocol buffer that holds a whole number."""
-    return bytes([field << 3]) + _varint(number)
-
-
-def _single(field: int, number: float) -> bytes:
-    """Encode a field of a protocol buffer that holds a single-precision number."""
-    key = bytes([field << 3 | 5])
-    try:
-        return key + struct.pack("<f", number)
-    except OverflowError:  # for example, the perplexity of a model that has diverged
-        return key + struct.pack("<f", float("inf"))
-
-
-def _chunk(field: int, data: bytes) -> bytes:
-    """Encode a field of a protocol buffer that holds text or another message."""
-    return bytes([field << 3 | 2]) + _varint(len(data)) + data
-
-
-def _varint(number: int) -> bytes:
-    encoded = b""
-    while number > 127:
-        encoded += bytes([number & 127 | 128])
-        number >>= 7
-    return encoded + bytes([number])
 
 
 def _checksum(data: bytes) -> bytes:

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from transduce.progress import format_seconds
+from transduce.progress import LOG_SECONDS, format_seconds
 from transduce.training.metrics import DevMetrics, TrainMetrics
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-LOG_SECONDS = 10.0
 REDRAW_SECONDS = 0.1
 SMALLEST_BAR, LARGEST_BAR = 6, 30
 LEGEND = "loss: nats per target token, smoothed; plain, perplexity: without label smoothing"

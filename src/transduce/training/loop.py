@@ -22,7 +22,7 @@ from transduce.training.checkpoint import Checkpoints, State, rank_score
 from transduce.training.distributed import Processes, put, without_exchange
 from transduce.training.events import EventFile
 from transduce.training.live import Live
-from transduce.training.meter import Meter, Seen
+from transduce.training.meter import Meter, TakenStep
 from transduce.training.metrics import DevMetrics, MetricsFile
 from transduce.training.schedule import learning_rate
 from transduce.training.stopping import Limits, Signals, describe_signal
@@ -110,7 +110,7 @@ def train(run: Run) -> str:
     return reason or ""
 
 
-def take_step(run: Run, batch: Batch) -> Seen:
+def take_step(run: Run, batch: Batch) -> TakenStep:
     """Make one update: the gradient of a whole batch's loss, over all processes, divided by its target tokens."""
     state = run.state
     numbers, rate = _update(run, batch)
@@ -119,7 +119,7 @@ def take_step(run: Run, batch: Batch) -> Seen:
         state.average.update(state.model, state.step)
     state.tokens += run.batches.tokens(*batch.position)
     state.position = batch.next_position
-    return Seen(state.step, batch, numbers, rate)
+    return TakenStep(state.step, batch, numbers, rate)
 
 
 def _update(run: Run, batch: Batch) -> tuple[Tensor, float]:
@@ -227,7 +227,7 @@ def _refuse_to_halve(run: Run, parts: list[Batch], error: Exception) -> None:
 def log(run: Run) -> None:
     """Log the steps since the last line; stop at one that is not finite, or count it as skipped."""
     state = run.state
-    bad = [seen for seen, row in zip(run.meter.steps, run.meter.read()) if not all(map(math.isfinite, row))]
+    bad = [taken for taken, row in zip(run.meter.steps, run.meter.read()) if not all(map(math.isfinite, row))]
     if bad and run.config.training.not_finite == "stop":
         raise TransduceError(_describe_bad(run, bad[0]))
     state.skipped += len(bad)
@@ -247,13 +247,13 @@ def log(run: Run) -> None:
     run.meter.restart()
 
 
-def _describe_bad(run: Run, seen: Seen) -> str:
-    smoothed, _, _, norm = seen.numbers.tolist()
-    epoch, number = seen.batch.position
-    pairs = ", ".join(map(str, seen.batch.pairs[:5]))
+def _describe_bad(run: Run, taken: TakenStep) -> str:
+    smoothed, _, _, norm = taken.numbers.tolist()
+    epoch, number = taken.batch.position
+    pairs = ", ".join(map(str, taken.batch.pairs[:5]))
     return (
-        f"step {seen.step:,} (epoch {epoch}, batch {number}, pairs {pairs}, …): the loss is {smoothed}, the gradient's "
-        f"norm {norm}; the update was not applied, and the checkpoints are from before it. A lower "
+        f"step {taken.step:,} (epoch {epoch}, batch {number}, pairs {pairs}, …): the loss is {smoothed}, the "
+        f"gradient's norm {norm}; the update was not applied, and the checkpoints are from before it. A lower "
         "--training.peak-rate, more --training.warmup-steps or --training.clip 1 may help; "
         "--training.not-finite skip passes over such updates"
     )

@@ -20,7 +20,7 @@ SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class TakenStep:
     """One step; `numbers` are the sums of both losses, the target tokens and the norm, still on the device."""
 
     step: int
@@ -39,15 +39,15 @@ class Meter:
     def restart(self) -> None:
         """Begin a new interval."""
         self.begin = time.monotonic()
-        self.steps: list[Seen] = []
+        self.steps: list[TakenStep] = []
         self.tokens = self.padded = 0
         self.work = 0.0
 
-    def add(self, seen: Seen) -> None:
+    def add(self, taken: TakenStep) -> None:
         """Add a step to the interval."""
-        self.steps.append(seen)
+        self.steps.append(taken)
         # Count the whole batch, not this process's share, with lengths as in the data set, before BPE-dropout.
-        epoch, step = seen.batch.position
+        epoch, step = taken.batch.position
         pairs = np.concatenate(self.batches.plan(epoch).share(step, 0, 1))
         source, target = (self.batches.lengths[side][pairs].astype(float) for side in SIDES)
         squares = (float(source @ source), float(target @ target), float(source @ target))
@@ -65,7 +65,7 @@ class Meter:
 
     def read(self) -> list[list[float]]:
         """Wait for the device and return for each step the sums of both losses, the target tokens and the norm."""
-        return torch.stack([seen.numbers for seen in self.steps]).tolist() if self.steps else []
+        return torch.stack([taken.numbers for taken in self.steps]).tolist() if self.steps else []
 
     def metrics(self, state: State, epoch: float, seconds: float) -> TrainMetrics:
         """Return the metrics of the interval; skipped steps do not count in its mean loss and norm."""

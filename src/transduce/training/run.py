@@ -21,7 +21,7 @@ from transduce.model.device import choose_threads, keep_memory
 from transduce.model.transformer import Transformer
 from transduce.progress import format_seconds
 from transduce.text.batches import Batches
-from transduce.text.shards import DataSet
+from transduce.text.shards import SIDES, DataSet
 from transduce.training.averaging import mean_weights
 from transduce.training.captured import CapturedStep
 from transduce.training.checkpoint import Checkpoints, State, rank_score, restore
@@ -37,7 +37,7 @@ from transduce.training.metrics import BEST_BY, DevMetrics, MetricsFile, TrainMe
 from transduce.training.optimiser import MovingAverage, Optimiser, freeze
 from transduce.training.resume import refuse_differences
 from transduce.training.stopping import Limits
-from transduce.training.validate import check_room
+from transduce.training.validate import check_trees_fit
 from transduce.training.warm import Start, remembered
 
 FOR_PLACES = 200  # dev pairs to choose from when looking for the heads that align words
@@ -46,7 +46,7 @@ METRICS, CURVE, EVENTS, MODEL = "metrics.jsonl", "curve.html", "tensorboard", "m
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class TrainJob:
     """What `transduce train` was asked to do."""
 
     data: Path
@@ -80,30 +80,30 @@ class _Silent:
     def say(self, text: str) -> None: ...
 
 
-def run_training(request: Request) -> Outcome:
+def run_training(job: TrainJob) -> Outcome:
     """Set up or resume a run, train it, and write its model."""
-    with join_processes(request.device) as processes, ExitStack() as held:
+    with join_processes(job.device) as processes, ExitStack() as held:
         with processes.together():
-            data = DataSet.open(request.data)
-            config = fit_to_data(request.config, data)
+            data = DataSet.open(job.data)
+            config = fit_to_data(job.config, data)
             if config.training.sharded and "RANK" not in os.environ:
                 raise ConfigError(
                     "training.sharded splits the weights over several processes, but there is only one; start "
                     "several with: torchrun --standalone --nproc-per-node 8 -m transduce train …"
                 )
-            torch.set_num_threads(choose_threads(config.model, request.threads))
+            torch.set_num_threads(choose_threads(config.model, job.threads))
             keep_memory()
         found = None
         with processes.together():
             if processes.first:
-                held.enter_context(_own(request.out))
-                found = _find_checkpoint(request, config, data)
+                held.enter_context(_own(job.out))
+                found = _find_checkpoint(job, config, data)
         checkpoint, problems = processes.share(found) or (None, [])
-        with _set_up(request, config, data, checkpoint, processes) as run:
+        with _set_up(job, config, data, checkpoint, processes) as run:
             for problem in problems:
                 run.live.say(f"{problem}; falling back to {checkpoint and checkpoint.name}")
             try:
-                if request.start and not request.start.encoder and checkpoint is None:
+                if job.start and not job.start.encoder and checkpoint is None:
                     validate(run, counts=False)  # the scores to compare with
                 reason = train(run)
             except torch.AcceleratorError as error:
@@ -148,9 +148,7 @@ def fit_to_data(config: Config, data: DataSet) -> Config:
 
 
 def _check_positions(model: ModelConfig, data: DataSet) -> None:
-    longest = max(
-        int(split.lengths(side).max(initial=0)) for split in data.splits.values() for side in ("source", "target")
-    )
+    longest = max(int(split.lengths(side).max(initial=0)) for split in data.splits.values() for side in SIDES)
     if model.positions == "learned" and longest > model.max_positions:
         raise ConfigError(
             f"{data.folder}: its longest sentence has {longest} tokens, but there are only model.max_positions = "
@@ -182,38 +180,38 @@ def _is_run(out: Path) -> bool:
         return False  # another program's config.json
 
 
-def _find_checkpoint(request: Request, config: Config, data: DataSet) -> tuple[Path, list[str]] | None:
+def _find_checkpoint(job: TrainJob, config: Config, data: DataSet) -> tuple[Path, list[str]] | None:
     """Return the checkpoint to resume from, if there is one, and what is wrong with those after it."""
-    checkpoints = Checkpoints(request.out)
-    if checkpoints.all() and not request.resume:
+    checkpoints = Checkpoints(job.out)
+    if checkpoints.all() and not job.resume:
         newest = checkpoints.all()[-1].name
-        raise DataError(f"{request.out}: holds a run ({newest}); --resume continues it, or name another --out")
-    if not checkpoints.all() and (request.out / MODEL).exists():
-        raise DataError(f"{request.out}: holds a model but no checkpoints to resume from; name another --out")
-    found = checkpoints.newest_good() if request.resume else None
+        raise DataError(f"{job.out}: holds a run ({newest}); --resume continues it, or name another --out")
+    if not checkpoints.all() and (job.out / MODEL).exists():
+        raise DataError(f"{job.out}: holds a model but no checkpoints to resume from; name another --out")
+    found = checkpoints.newest_good() if job.resume else None
     if found:
-        refuse_differences(found[0], config, data, request.start)
+        refuse_differences(found[0], config, data, job.start)
         checkpoints.go_back(found[0])
-        if request.start:
-            flag = "--encoder-from" if request.start.encoder else "--from"
-            note = f"{flag} {request.start.path} applies only to the start of a run: ignored"
+        if job.start:
+            flag = "--encoder-from" if job.start.encoder else "--from"
+            note = f"{flag} {job.start.path} applies only to the start of a run: ignored"
             print(note, file=sys.stderr)
     return found
 
 
 @contextmanager
 def _set_up(
-    request: Request, config: Config, data: DataSet, checkpoint: Path | None, processes: Processes
+    job: TrainJob, config: Config, data: DataSet, checkpoint: Path | None, processes: Processes
 ) -> Iterator[Run]:
     """Put together the model, optimiser, batches and log files."""
     training = config.training
     with processes.together():
         torch.manual_seed(training.seed)
         model = Transformer(config.model)
-        notes = check_room(data, config)
+        notes = check_trees_fit(data, config)
         origin = remembered(saved.read_manifest(checkpoint)["about"]) if checkpoint else {}
-        if request.start and checkpoint is None:
-            origin, of_start = request.start.begin(model, data)
+        if job.start and checkpoint is None:
+            origin, of_start = job.start.begin(model, data)
             notes += of_start
         model.to(processes.device)
         frozen = freeze(model, training.freeze)
@@ -233,10 +231,10 @@ def _set_up(
         live: Live = _Silent()
         files: list[MetricsFile | EventFile] = []
         if processes.first:
-            write_json(request.out / "config.json", strict.to_dict(config))
+            write_json(job.out / "config.json", strict.to_dict(config))
             files = [
-                MetricsFile(request.out / METRICS, after=state.step),
-                EventFile(request.out / EVENTS, after=state.step),
+                MetricsFile(job.out / METRICS, after=state.step),
+                EventFile(job.out / EVENTS, after=state.step),
             ]
             for file in files:
                 stack.callback(file.close)
@@ -250,7 +248,7 @@ def _set_up(
             )
             if steps_take_long(config, processes.device):
                 notes.append(describe_long_steps(config))
-            until = None if request.seconds is None else state.seconds + request.seconds
+            until = None if job.seconds is None else state.seconds + job.seconds
             others = {"epochs": training.epochs, "tokens": training.tokens}
             live = stack.enter_context(show_training(training.steps, state.step, until, **others))
             if "dev" not in data.splits or data.dev.pairs == 0:
@@ -264,7 +262,7 @@ def _set_up(
         if captures(training, config.model, processes):
             captured = CapturedStep(objective, state.optimiser, autocast)
         yield Run(
-            folder=request.out,
+            folder=job.out,
             config=config,
             data=data,
             batches=batches,
@@ -273,7 +271,7 @@ def _set_up(
             objective=wrapped,
             origin=origin,
             autocast=autocast,
-            limits=Limits(training, request.seconds),
+            limits=Limits(training, job.seconds),
             meter=Meter(
                 config.model,
                 batches,

@@ -118,7 +118,7 @@ class Validator:
         return self._engine
 
 
-def check_room(data: DataSet, config: Config) -> list[str]:
+def check_trees_fit(data: DataSet, config: Config) -> list[str]:
     """Refuse a search too short for the words of some dev tree, which would end the run at its first validation;
     return notes on trees that are longer than the output may be."""
     if not config.training.bleu_sentences or data.manifest["config"].get("task") != "parsing":

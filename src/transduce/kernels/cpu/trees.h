@@ -9,18 +9,18 @@ namespace transduce {
 // The tensors of `OpenTrees`, as they lie in memory.
 struct Trees {
     int32_t many, to_a_word, labelled;
-    int32_t steps, deepest;                 // the most tokens of a tree plus one; the height of the stack
-    float word_share;                       // the share of a word's log-probability that counts
-    const int64_t *symbols, *kinds;         // (many); kinds: 0 opens, 1 closes, 2 stands for a word, 3 ends
-    const uint8_t *opens, *closes, *slots;  // (vocabulary)
-    const int64_t* labels;                  // (vocabulary)
-    int64_t* words;                         // (slots, beam)
-    uint8_t* due;                           // (slots, beam)
-    const int64_t* following;               // (slots, steps)
-    int64_t* depth;                         // (slots, beam)
-    uint8_t* empty;                         // (slots, beam)
-    int64_t* room;                          // (slots)
-    int64_t* stack;                         // (slots, beam, deepest)
+    int32_t steps, deepest;                  // the most tokens of a tree plus one; the height of the stack
+    float word_share;                        // the share of a word's log-probability that counts
+    const int64_t *symbols, *kinds;          // (many); kinds: 0 opens, 1 closes, 2 stands for a word, 3 ends
+    const uint8_t *opens, *closes, *leaves;  // (vocabulary)
+    const int64_t* labels;                   // (vocabulary)
+    int64_t* words;                          // (slots, beam)
+    uint8_t* due;                            // (slots, beam)
+    const int64_t* following;                // (slots, steps)
+    int64_t* depth;                          // (slots, beam)
+    uint8_t* empty;                          // (slots, beam)
+    int64_t* room;                           // (slots)
+    int64_t* stack;                          // (slots, beam, deepest)
 };
 
 // Find the most probable of the tokens that a line (slot · beam + its place) may say next.
@@ -66,9 +66,9 @@ inline void grow(const Trees& trees, int64_t slot, int beam, const int32_t* toke
     const auto stack = copy(trees.stack, trees.labelled ? trees.deepest : 0);
     for (int place = 0; place < beam; ++place) {
         const int64_t line = first + place, parent = parents[place], token = tokens[place];
-        const bool opens = trees.opens[token], closes = trees.closes[token], slot_of_word = trees.slots[token];
-        const bool word = trees.to_a_word > 1 ? due[parent] : slot_of_word;
-        trees.due[line] = trees.to_a_word > 1 && slot_of_word;
+        const bool opens = trees.opens[token], closes = trees.closes[token], is_leaf = trees.leaves[token];
+        const bool word = trees.to_a_word > 1 ? due[parent] : is_leaf;
+        trees.due[line] = trees.to_a_word > 1 && is_leaf;
         trees.words[line] = std::max<int64_t>(words[parent] - word, 0);
         trees.depth[line] = std::max<int64_t>(depth[parent] + opens - closes, 0);
         trees.empty[line] = (empty[parent] && !(word || closes)) || opens;
