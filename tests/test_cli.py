@@ -106,6 +106,33 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
             "settings override those of a preset; name one, as in `transduce presets base …`",
         ),
         (["inspect"], "the following arguments are required: DATA; see transduce inspect --help"),
+        (
+            ["score", "--seed", "-1", "--reference", "a.de", "b.de"],
+            "the following arguments are required: HYP; put HYP before --reference, which takes all that follows it; "
+            "see transduce score --help",
+        ),
+        (
+            ["translate", "--beam", "2", "--text", "Hello", "runs/en-de"],
+            "name a RUN before --text, which takes all that follows it, or give --to LANGUAGE; `transduce models` "
+            "lists what there is",
+        ),
+        (
+            ["translate", "Hello", "--to", "de", "again"],
+            "unexpected argument again; give all arguments without a flag in one place; see transduce translate --help",
+        ),
+        (
+            ["prepare", "data", "a.tsv"],
+            "unexpected argument a.tsv; name text with --source and --target, or with --pairs; "
+            "see transduce prepare --help",
+        ),
+        (
+            ["prepare", "--out", "data"],
+            "unknown flag --out; OUT is given without a flag: transduce prepare OUT [flags]",
+        ),
+        (
+            ["export", "--model", "runs/en-de"],
+            "unknown flag --model; RUN is given without a flag: transduce export RUN --to KIND [flags]",
+        ),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str):
