@@ -254,16 +254,23 @@ def test_a_closed_pipe_is_quiet(arguments: list[str]):
     assert (finished.returncode, finished.stderr) == (141, b"")
 
 
-def test_ctrl_c_while_a_module_is_imported_ends_the_command(tmp_path: Path):
+def test_ctrl_c_while_a_module_is_imported_is_not_lost(tmp_path: Path):
     # Like torch, which imports numpy from C++ and goes on when that is interrupted.
     (tmp_path / "numpy").mkdir()
-    swallow = "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n"
-    (tmp_path / "numpy" / "__init__.py").write_text(f"{swallow}print('went on')\n")
+    (tmp_path / "numpy" / "__init__.py").write_text(
+        "import signal, sys\n"
+        "try:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n"
+        f"sys.path.remove({str(tmp_path)!r})\ndel sys.modules['numpy']\nimport numpy\n"
+    )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     finished = subprocess.run(
-        [*TRANSDUCE, "inspect", "data"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+        [*TRANSDUCE, "prepare", str(tmp_path / "out"), "--builtin", "numbers", "--workers", "1"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
     )
     assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "stopped\n")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_stopped_verb_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):

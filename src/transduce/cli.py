@@ -3,6 +3,7 @@
 Results go to stdout, everything else to stderr. Heavy imports stay inside the verbs, so that help appears at once.
 """
 
+import _thread
 import errno
 import io
 import os
@@ -18,6 +19,8 @@ from typing import NamedTuple
 
 from transduce.errors import GpuError, TransduceError, UsageError, suggest
 from transduce.version import __version__
+
+ASK_AGAIN = 0.05  # seconds until a Ctrl-C during an import is answered, if the import is over by then
 
 
 class Verb(NamedTuple):
@@ -123,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
                 stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
     try:
         try:
-            with _stops_imports():
+            with _interrupted_after_imports():
                 return run(sys.argv[1:] if argv is None else argv)
         finally:
             sys.stdout.flush()  # here, where a closed pipe is still caught
@@ -145,8 +148,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 @contextmanager
-def _stops_imports() -> Iterator[None]:
-    """Let Ctrl-C end the process at once while a module is being imported.
+def _interrupted_after_imports() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of an import.
 
     torch imports numpy from C++ and swallows a KeyboardInterrupt there, so that the command would go on, or fail later
     for want of half of numpy.
@@ -162,13 +165,14 @@ def _stops_imports() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    while frame:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            os.write(2, b"stopped\n")  # not by print, which may be what was interrupted
-            os._exit(128 + number)
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    while frame and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
-    raise KeyboardInterrupt
+    if frame is None:
+        raise KeyboardInterrupt
+    again = threading.Timer(ASK_AGAIN, _thread.interrupt_main)
+    again.daemon = True
+    again.start()
 
 
 def _describe(error: Exception) -> str:
