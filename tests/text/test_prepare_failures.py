@@ -112,7 +112,7 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     ),
     "no dev set": (
         lambda d, f: (f.pop("--dev-source"), f.pop("--dev-target")),
-        ["no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split 2000"],
+        ["no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split N, which holds"],
     ),
     "a vocabulary larger than the corpus gives": (
         lambda d, f: f.update({"--subwords": ["30000"]}),
@@ -149,7 +149,18 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     ),
     "a dev split that takes all": (
         lambda d, f: split_off(f, 600),
-        ["dev_split = 600 takes all 600 clean pairs; hold out fewer"],
+        ["dev_split = 600 takes all 600 clean pairs; hold out fewer, as with --dev-split 60"],
+    ),
+    "a dev set with its sides swapped": (
+        lambda d, f: f.update({"--dev-source": f["--dev-target"], "--dev-target": f["--dev-source"]}),
+        [
+            "{d}/dev.de + {d}/dev.en: source and target are the other way round than in {d}/train.en: in 40 of 40 "
+            "pairs each side looks like the other side there; exchange the sides of one of them",
+        ],
+    ),
+    "a test set with its sides swapped": (
+        lambda d, f: f.update({"--test-pairs": [write(d / "t.tsv", [f"{b}\t{a}" for a, b in TRAIN[:30]])]}),
+        ["{d}/t.tsv: source and target are the other way round than in {d}/train.en: in 30 of 30 pairs"],
     ),
     "an unknown flag": (
         lambda d, f: f.update({"--sorce": ["x"]}),

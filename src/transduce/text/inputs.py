@@ -221,7 +221,10 @@ def find_inputs(config: PrepareConfig) -> Inputs:
     if not train:
         raise DataError("no training text is given; use --source and --target, --pairs, or --builtin numbers")
     if not dev and not config.dev_split:
-        raise DataError("no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split 2000")
+        raise DataError(
+            "no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split N, which holds out N "
+            "of the training pairs: a tenth of them, or 2000 of many"
+        )
     name_watched(watch)
     return Inputs(train, dev, test, _check_files([*train, *dev, *test, *watch]), watch)
 
