@@ -105,6 +105,22 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
         lambda d, f: give_pairs(d, f, "a.txt", ["a\tb"]),
         ["{d}/a.txt: the name does not tell this file's format; rename it to .tsv, .jsonl or .tmx"],
     ),
+    "a spreadsheet": (
+        lambda d, f: (give_pairs(d, f, "a.xlsx", []), (d / "a.xlsx").write_bytes(b"PK\x03\x04...")),
+        ["{d}/a.xlsx: is a spreadsheet, a document or an archive, not plain text; save what is in it as text in UTF-8"],
+    ),
+    "a spreadsheet under another name, and a document": (
+        lambda d, f: (
+            give_pairs(d, f, "a.tsv", []),
+            (d / "a.tsv").write_bytes(b"PK\x03\x04..."),
+            (d / "dev.en").write_bytes(b"\xd0\xcf\x11\xe0..."),
+        ),
+        ["{d}/a.tsv: is a spreadsheet, a document", "{d}/dev.en: is a spreadsheet, a document"],
+    ),
+    "columns between commas": (
+        lambda d, f: give_pairs(d, f, "a.csv", ["a,b"]),
+        ["{d}/a.csv: save it with tabs between the columns and a name that ends in .tsv"],
+    ),
     "a damaged archive": (give_a_false_archive, ["{d}/train.gz: damaged, or not in the format its name says"]),
     "no training text": (
         lambda d, f: (f.pop("--source"), f.pop("--target")),

@@ -12,7 +12,7 @@ from transduce.disk import describe_file
 from transduce.errors import DataError
 from transduce.strict import Settings, to_dict
 from transduce.text.clean import VERSION, CleanConfig
-from transduce.text.corpus import Input, find_format, read_blocks
+from transduce.text.corpus import NOT_PLAIN, Input, find_format, is_document, read_blocks
 from transduce.text.shards import FORMAT
 from transduce.text.subwords import SubwordsConfig, find_subwords
 from transduce.text.trees import Slots
@@ -283,6 +283,8 @@ def _check_files(inputs: list[Input]) -> dict[str, dict[str, Any]]:
             problems.append(f"{path}: not a file")
         elif path.stat().st_size == 0:
             problems.append(f"{path}: the file is empty")
+        elif is_document(path):
+            problems.append(f"{path}: {NOT_PLAIN}")
         elif path.resolve() in seen:
             problems.append(f"{path}: given twice; name each file once (--weight 2 shows its text twice)")
         else:
