@@ -121,6 +121,10 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
             "unexpected argument again; give all arguments without a flag in one place; see transduce translate --help",
         ),
         (
+            ["translate", "--to", "de", "no/Memo.docx"],
+            "no/Memo.docx: no such file; --input names a file to translate, --text no/Memo.docx translates its name",
+        ),
+        (
             ["prepare", "data", "a.tsv"],
             "unexpected argument a.tsv; name text with --source and --target, or with --pairs; "
             "see transduce prepare --help",
