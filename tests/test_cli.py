@@ -106,6 +106,37 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
             "settings override those of a preset; name one, as in `transduce presets base …`",
         ),
         (["inspect"], "the following arguments are required: DATA; see transduce inspect --help"),
+        (
+            ["score", "--seed", "-1", "--reference", "a.de", "b.de"],
+            "the following arguments are required: HYP; put HYP before --reference, which takes all that follows it; "
+            "see transduce score --help",
+        ),
+        (
+            ["translate", "--beam", "2", "--text", "Hello", "runs/en-de"],
+            "name a RUN before --text, which takes all that follows it, or give --to LANGUAGE; `transduce models` "
+            "lists what there is",
+        ),
+        (
+            ["translate", "Hello", "--to", "de", "again"],
+            "unexpected argument again; give all arguments without a flag in one place; see transduce translate --help",
+        ),
+        (
+            ["translate", "--to", "de", "no/Memo.docx"],
+            "no/Memo.docx: no such file; --input names a file to translate, --text no/Memo.docx translates its name",
+        ),
+        (
+            ["prepare", "data", "a.tsv"],
+            "unexpected argument a.tsv; name text with --source and --target, or with --pairs; "
+            "see transduce prepare --help",
+        ),
+        (
+            ["prepare", "--out", "data"],
+            "unknown flag --out; OUT is given without a flag: transduce prepare OUT [flags]",
+        ),
+        (
+            ["export", "--model", "runs/en-de"],
+            "unknown flag --model; RUN is given without a flag: transduce export RUN --to KIND [flags]",
+        ),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str):
@@ -225,6 +256,25 @@ def test_a_closed_pipe_is_quiet(arguments: list[str]):
     finished = subprocess.run([*TRANSDUCE, *arguments], stdout=writing, stderr=subprocess.PIPE, env=environment)
     os.close(writing)
     assert (finished.returncode, finished.stderr) == (141, b"")
+
+
+def test_ctrl_c_while_a_module_is_imported_is_not_lost(tmp_path: Path):
+    # Like torch, which imports numpy from C++ and goes on when that is interrupted.
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text(
+        "import signal, sys\n"
+        "try:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n"
+        f"sys.path.remove({str(tmp_path)!r})\ndel sys.modules['numpy']\nimport numpy\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    finished = subprocess.run(
+        [*TRANSDUCE, "prepare", str(tmp_path / "out"), "--builtin", "numbers", "--workers", "1"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "stopped\n")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_stopped_verb_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):

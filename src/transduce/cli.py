@@ -3,16 +3,24 @@
 Results go to stdout, everything else to stderr. Heavy imports stay inside the verbs, so that help appears at once.
 """
 
+import _thread
 import errno
 import io
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from keyword import iskeyword
+from types import FrameType
 from typing import NamedTuple
 
 from transduce.errors import GpuError, TransduceError, UsageError, suggest
 from transduce.version import __version__
+
+ASK_AGAIN = 0.05  # seconds until a Ctrl-C during an import is answered, if the import is over by then
 
 
 class Verb(NamedTuple):
@@ -118,7 +126,8 @@ def main(argv: list[str] | None = None) -> int:
                 stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
     try:
         try:
-            return run(sys.argv[1:] if argv is None else argv)
+            with _interrupted_after_imports():
+                return run(sys.argv[1:] if argv is None else argv)
         finally:
             sys.stdout.flush()  # here, where a closed pipe is still caught
     except SystemExit as leaving:  # argparse with a verb's help, or another process has said why
@@ -136,6 +145,34 @@ def main(argv: list[str] | None = None) -> int:
             sys.stderr.flush()
             os._exit(error.exit_code)
         return error.exit_code if isinstance(error, TransduceError) else 1
+
+
+@contextmanager
+def _interrupted_after_imports() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of an import.
+
+    torch imports numpy from C++ and swallows a KeyboardInterrupt there, so that the command would go on, or fail later
+    for want of half of numpy.
+    """
+    main_thread = threading.current_thread() is threading.main_thread()
+    if not main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # as under nohup or in a program of another's, which decides about Ctrl-C itself
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    while frame and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    if frame is None:
+        raise KeyboardInterrupt
+    again = threading.Timer(ASK_AGAIN, _thread.interrupt_main)
+    again.daemon = True
+    again.start()
 
 
 def _describe(error: Exception) -> str:

@@ -14,6 +14,7 @@ from transduce.strict import FromFlag, Settings, describe, literal, nearest
 
 # Destinations of settings start with a dot, so that a field may share its name with a verb's own argument.
 _MARK = "."
+_MANY = ("+", "*")  # argparse's marks of an argument that takes several values
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,15 +29,24 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
         )
+        self._flags: list[str] = []  # those given
 
-    def parse(self, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
-        """Return the verb's own arguments, and the settings given as nested differences for `strict.apply`."""
+    def parse(self, argv: list[str], *, stray: str = "") -> tuple[argparse.Namespace, dict[str, Any]]:
+        """Return the verb's own arguments, and the settings given as nested differences for `strict.apply`.
+
+        `stray` says what to do with an argument too many.
+        """
         end = argv.index("--") if "--" in argv else len(argv)
         before = [_hyphens(argument) for argument in argv[:end]]
         self._refuse_unknown(before)
+        self._flags = [
+            flag for argument in before if (flag := argument.partition("=")[0]) in self._option_string_actions
+        ]
         given, extra = self.parse_known_args(before + argv[end:])
         if extra:
-            self.error(f"unexpected argument {extra[0]}")
+            if not stray and any(own.nargs in _MANY for own in self._get_positional_actions()):
+                stray = "give all arguments without a flag in one place"
+            self.error(f"unexpected argument {extra[0]}{stray and f'; {stray}'}")
         settings = {key.removeprefix(_MARK): value for key, value in vars(given).items() if key.startswith(_MARK)}
         own = {name: value for name, value in vars(given).items() if not name.startswith(_MARK)}
         return argparse.Namespace(**own), _nest(settings)
@@ -46,7 +56,13 @@ class Parser(argparse.ArgumentParser):
         (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help")
+        raise UsageError(f"{message}{self._find_taken(message)}; see {self.prog} --help")
+
+    def _find_taken(self, message: str) -> str:
+        """Say which flag may have taken the positional arguments that argparse misses."""
+        missing = [own.metavar for own in self._get_positional_actions() if f"required: {own.metavar}" in message]
+        taking = [flag for flag in self._flags if self._option_string_actions[flag].nargs in _MANY]
+        return f"; put {missing[0]} before {taking[0]}, which takes all that follows it" if missing and taking else ""
 
     def _refuse_unknown(self, argv: list[str]) -> None:
         # Done before argparse, which would take an unknown flag's value for a positional argument and blame that.
@@ -55,9 +71,21 @@ class Parser(argparse.ArgumentParser):
         flags = [argument.partition("=")[0] for argument in argv if re.match(r"-(?!$|\.?\d)", argument)]
         flags = [flag for flag in flags if " " not in flag]
         long = [flag for flag in known if flag.startswith("--")]
-        problems = [f"unknown flag {flag}{nearest(flag, long)}" for flag in flags if flag not in known]
+        problems = [
+            f"unknown flag {flag}{self._describe_positional(flag) or nearest(flag, long)}"
+            for flag in flags
+            if flag not in known
+        ]
         if problems:
             raise UsageError("\n".join(problems))
+
+    def _describe_positional(self, flag: str) -> str:
+        """Say how to give an argument that has no flag here, if that is meant."""
+        for own in self._get_positional_actions():
+            names = {own.dest, str(own.metavar).lower(), "model" if own.metavar == "RUN" else ""}
+            if flag.lstrip("-") in names:
+                return f"; {own.metavar} is given without a flag: {self.usage}"
+        return ""
 
 
 def add_settings(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from transduce.text import numbers
 from transduce.text.clean import CleanConfig, Cleaner, HeldOut
-from transduce.text.language import LEAST_LINES, Languages
+from transduce.text.language import LEAST_LINES, Languages, count_swapped
 
 PAIRS = numbers.corpus("train", 4000)
 RIGHT = [pair for pair in numbers.corpus("dev") if min(len(side.encode()) for side in pair) >= 32]
@@ -56,6 +56,19 @@ def test_swapped_pairs_are_found_in_the_corpus_that_has_them(share: float) -> No
     foreign = learn(pairs).find_foreign(pairs, 5.0)
     assert foreign[swapped].mean() > 0.9
     assert foreign[~swapped].mean() < 0.002
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_swapped_pairs_of_another_text_are_counted_by_a_few_lines(share: float) -> None:
+    pairs, swapped = swap(RIGHT, share)
+    source, target = zip(*PAIRS[:100])
+    assert abs(count_swapped(source, target, pairs) - swapped.sum()) < 0.02 * len(pairs)
+
+
+def test_no_side_is_swapped_where_both_are_in_one_language() -> None:
+    source = [source for source, _ in PAIRS]
+    count = count_swapped(source[::2], source[1::2], [(a, b) for (a, _), (b, _) in pairwise(RIGHT)])
+    assert 0.3 < count / len(RIGHT) < 0.7
 
 
 def test_short_sides_tell_together_that_they_are_swapped() -> None:

@@ -248,6 +248,19 @@ def test_what_is_dropped_of_sets_that_are_held_out_is_said(
     assert len(texts(tmp_path / "out", "dev")) == len(DEV) - len(odd)
 
 
+def test_swapped_sets_are_allowed_where_languages_are_not_compared(tmp_path: Path, files: list[str]):
+    watched = write(tmp_path / "back.tsv", [f"{target}\t{source}" for source, target in TEST])
+    prepare_at(tmp_path / "out", *files, "--watch-pairs", watched, "--clean.language", "off")
+    assert texts(tmp_path / "out", "watch-back") == [(target, source) for source, target in TEST]
+
+
+def test_a_split_that_holds_out_most_is_noted(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]):
+    for pairs, noted in ((300, False), (301, True)):
+        prepare_at(tmp_path / "out", *files[:4], "--subwords", "400", "--dev-split", str(pairs))
+        note = "note: 301 pairs are held out as the dev set and 299 left to train on; keep more, as with --dev-split 60"
+        assert (note in capsys.readouterr().err.splitlines()) is noted
+
+
 def test_tsv_in_quotes_is_noted_and_read(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]):
     rows = ["\t".join(f'"the ""{side}"""' for side in pair) for pair in TRAIN]
     flags = ["--pairs", write(tmp_path / "a.tsv", rows), *files[4:], "--clean.letters", "off"]

@@ -105,6 +105,22 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
         lambda d, f: give_pairs(d, f, "a.txt", ["a\tb"]),
         ["{d}/a.txt: the name does not tell this file's format; rename it to .tsv, .jsonl or .tmx"],
     ),
+    "a spreadsheet": (
+        lambda d, f: (give_pairs(d, f, "a.xlsx", []), (d / "a.xlsx").write_bytes(b"PK\x03\x04...")),
+        ["{d}/a.xlsx: is a spreadsheet, a document or an archive, not plain text; save what is in it as text in UTF-8"],
+    ),
+    "a spreadsheet under another name, and a document": (
+        lambda d, f: (
+            give_pairs(d, f, "a.tsv", []),
+            (d / "a.tsv").write_bytes(b"PK\x03\x04..."),
+            (d / "dev.en").write_bytes(b"\xd0\xcf\x11\xe0..."),
+        ),
+        ["{d}/a.tsv: is a spreadsheet, a document", "{d}/dev.en: is a spreadsheet, a document"],
+    ),
+    "columns between commas": (
+        lambda d, f: give_pairs(d, f, "a.csv", ["a,b"]),
+        ["{d}/a.csv: save it with tabs between the columns and a name that ends in .tsv"],
+    ),
     "a damaged archive": (give_a_false_archive, ["{d}/train.gz: damaged, or not in the format its name says"]),
     "no training text": (
         lambda d, f: (f.pop("--source"), f.pop("--target")),
@@ -112,7 +128,7 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     ),
     "no dev set": (
         lambda d, f: (f.pop("--dev-source"), f.pop("--dev-target")),
-        ["no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split 2000"],
+        ["no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split N, which holds"],
     ),
     "a vocabulary larger than the corpus gives": (
         lambda d, f: f.update({"--subwords": ["30000"]}),
@@ -149,7 +165,18 @@ MISTAKES: dict[str, tuple[Callable[[Path, Flags], object], list[str]]] = {
     ),
     "a dev split that takes all": (
         lambda d, f: split_off(f, 600),
-        ["dev_split = 600 takes all 600 clean pairs; hold out fewer"],
+        ["dev_split = 600 takes all 600 clean pairs; hold out fewer, as with --dev-split 60"],
+    ),
+    "a dev set with its sides swapped": (
+        lambda d, f: f.update({"--dev-source": f["--dev-target"], "--dev-target": f["--dev-source"]}),
+        [
+            "{d}/dev.de + {d}/dev.en: source and target are the other way round than in {d}/train.en: in 40 of 40 "
+            "pairs each side looks like the other side there; exchange the sides of one of them",
+        ],
+    ),
+    "a test set with its sides swapped": (
+        lambda d, f: f.update({"--test-pairs": [write(d / "t.tsv", [f"{b}\t{a}" for a, b in TRAIN[:30]])]}),
+        ["{d}/t.tsv: source and target are the other way round than in {d}/train.en: in 30 of 30 pairs"],
     ),
     "an unknown flag": (
         lambda d, f: f.update({"--sorce": ["x"]}),

@@ -186,6 +186,9 @@ def test_what_is_no_data_set_is_told_apart(out: Path, tmp_path: Path):
     remedy = "make one with: transduce prepare"
     assert error(tmp_path / "no") == f"{tmp_path}/no: does not exist; {remedy} {tmp_path}/no --source … --target …"
     assert error(tmp_path) == f"{tmp_path}: contains no data set; {remedy} {tmp_path} --source … --target …"
+    (tmp_path / "checkpoints").mkdir()
+    assert error(tmp_path) == f"{tmp_path}: is a run, not a data set; name the folder written by transduce prepare"
+    (tmp_path / "checkpoints").rmdir()
     assert error(tmp_path / "t.tsv") == f"{tmp_path}/t.tsv: is a file; name the folder of a data set"
     for text, wanted in (
         ("", "not a readable manifest"),

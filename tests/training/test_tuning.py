@@ -127,7 +127,7 @@ def test_languages_are_kept_and_what_does_not_fit_is_noted(
     assert run("prepare", tmp_path / "other", *files, "--subwords", "300", "--workers", "1") == 0
     assert run("train", tmp_path / "other", "--out", tmp_path / "back", "--from", start, *FEW) == 0
     said = capsys.readouterr().err
-    assert f"{start} translates en-de, but this data set is de-en" in said
+    assert f"note: {start} translates en-de, but this data set is de-en" in said
     assert f"the data set has other subwords; prepare it with --subwords.reuse {start} to keep all" in said
     assert saved.read_manifest(tmp_path / "back" / "model")["about"]["languages"] == ["de", "en"]
 

@@ -52,7 +52,9 @@ def check_chosen(given: Namespace) -> None:
     if given.source and not given.to:
         raise UsageError("--from picks among the models for --to; give --to as well")
     if not (given.names or given.to):
-        raise UsageError("name a RUN, or give --to LANGUAGE; `transduce models` lists what there is")
+        taking = next((f"--{name}" for name in ("text", "require", "forbid") if getattr(given, name, None)), None)
+        place = f" before {taking}, which takes all that follows it" if taking else ""
+        raise UsageError(f"name a RUN{place}, or give --to LANGUAGE; `transduce models` lists what there is")
 
 
 def print_json(value: object) -> None:

@@ -15,7 +15,7 @@ def prepare(parser: Parser, argv: list[str]) -> None:
     parser.add_argument("out", metavar="OUT", help="folder for the data set")
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings; flags override it")
     add_settings(parser, PrepareConfig)
-    given, flags = parser.parse(argv)
+    given, flags = parser.parse(argv, stray="name text with --source and --target, or with --pairs")
     file = strict.read_toml(Path(given.config)) if given.config else {}
     start = starting_config(*(flags.get(name) or file.get(name) for name in ("builtin", "task")))
     config = resolve(start, given.config, flags)

@@ -1,12 +1,15 @@
 """The arguments of `transduce translate`."""
 
 import os
+import re
 from argparse import BooleanOptionalAction
 from pathlib import Path
 
 from transduce.doors.arguments import add_engine, check_chosen, check_positive
 from transduce.errors import UsageError
 from transduce.flags import Parser, add_settings
+
+FILE_NAME = re.compile(r"\S+\.(txt|html?|docx?|odt|pptx?|odp|epub|srt|vtt|pdf|rtf|xlsx?)", re.IGNORECASE)
 
 
 def translate(parser: Parser, argv: list[str]) -> None:
@@ -85,6 +88,10 @@ def translate(parser: Parser, argv: list[str]) -> None:
     for text in given.names if given.to else ():
         if os.path.isfile(text):
             raise UsageError(f"{text} is a file: --input {text} translates it, --text {text} its name")
+        if FILE_NAME.fullmatch(text):
+            raise UsageError(
+                f"{text}: no such file; --input names a file to translate, --text {text} translates its name"
+            )
 
     from transduce.decoding.glossary import read_glossaries
     from transduce.decoding.run import TranslateJob, run_translation

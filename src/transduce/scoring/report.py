@@ -225,8 +225,12 @@ def _lists(
     """Yield a title, a note and the lines of each list of sentences; among equal scores the longest come first."""
     quality = [some.sign * some.sentences for some in found if some.sentences is not None]
     of_first = f" of {names[0]}" if len(names) > 1 else ""
-    yield f"Worst{of_first}", f"by {found[0].title}", np.lexsort((-lengths, quality[0]))[:most].tolist()
-    yield f"Best{of_first}", f"by {found[0].title}", np.lexsort((-lengths, -quality[0]))[:most].tolist()
+    worst = np.lexsort((-lengths, quality[0]))[:most].tolist()
+    if len(worst) == len(lengths):
+        yield f"All{of_first}", f"by {found[0].title}, the worst first", worst
+    else:
+        yield f"Worst{of_first}", f"by {found[0].title}", worst
+        yield f"Best{of_first}", f"by {found[0].title}", np.lexsort((-lengths, -quality[0]))[:most].tolist()
     for name, other in zip(names[1:], quality[1:]):
         gain = other - quality[0]
         for title, moved in ((f"Where {name} is better", gain), (f"Where {name} is worse", -gain)):

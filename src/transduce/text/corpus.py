@@ -8,7 +8,7 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -25,6 +25,11 @@ BLOCK_LINES = 4096
 NOT_UTF8 = "not UTF-8"
 # For `looks_quoted`: the share that counts as nearly all, and how many sides with quotes inside suffice by themselves.
 MOSTLY, LEAST_QUOTED = 0.9, 10
+DOCUMENTS = b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"%PDF"  # first bytes of .docx, .xlsx, .odt and more; .doc, .xls; .pdf
+NOT_PLAIN = (
+    "is a spreadsheet, a document or an archive, not plain text; save what is in it as text in UTF-8: a table with "
+    "tabs between its columns, as .tsv for --pairs, or one sentence to a line, a file for each language"
+)
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tmx": "tmx"}
 
 Format = Literal["lines", "tsv", "jsonl", "tmx", "builtin", "trees"]
@@ -97,12 +102,26 @@ def find_format(path: Path) -> Format:
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     found = FORMATS.get(suffixes[-1]) if suffixes else None
+    if suffixes[-1:] == [".csv"]:
+        raise DataError(
+            f"{path}: save it with tabs between the columns and a name that ends in .tsv (with --quoted if fields are "
+            "in double quotes)"
+        )
+    if found is None and is_document(path):
+        raise DataError(f"{path}: {NOT_PLAIN}")
     if found is None:
         raise DataError(
             f"{path}: the name does not tell this file's format; rename it to .tsv, .jsonl or .tmx "
             f"(.gz, .xz, .bz2 or .zst may follow), or give two aligned files with --source and --target"
         )
     return cast(Format, found)
+
+
+def is_document(path: Path) -> bool:
+    """Return whether a file is of an office program or a PDF, by its first bytes."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(4) in DOCUMENTS
+    return False
 
 
 def find_language(path: Path) -> str | None:

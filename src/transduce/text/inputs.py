@@ -12,7 +12,7 @@ from transduce.disk import describe_file
 from transduce.errors import DataError
 from transduce.strict import Settings, to_dict
 from transduce.text.clean import VERSION, CleanConfig
-from transduce.text.corpus import Input, find_format, read_blocks
+from transduce.text.corpus import NOT_PLAIN, Input, find_format, is_document, read_blocks
 from transduce.text.shards import FORMAT
 from transduce.text.subwords import SubwordsConfig, find_subwords
 from transduce.text.trees import Leaves
@@ -221,7 +221,10 @@ def find_inputs(config: PrepareConfig) -> Inputs:
     if not train:
         raise DataError("no training text is given; use --source and --target, --pairs, or --builtin numbers")
     if not dev and not config.dev_split:
-        raise DataError("no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split 2000")
+        raise DataError(
+            "no dev set is given; use --dev-source and --dev-target, --dev-pairs, or --dev-split N, which holds out N "
+            "of the training pairs: a tenth of them, or 2000 of many"
+        )
     name_watched(watch)
     return Inputs(train, dev, test, _check_files([*train, *dev, *test, *watch]), watch)
 
@@ -280,6 +283,8 @@ def _check_files(inputs: list[Input]) -> dict[str, dict[str, Any]]:
             problems.append(f"{path}: not a file")
         elif path.stat().st_size == 0:
             problems.append(f"{path}: the file is empty")
+        elif is_document(path):
+            problems.append(f"{path}: {NOT_PLAIN}")
         elif path.resolve() in seen:
             problems.append(f"{path}: given twice; name each file once (--weight 2 shows its text twice)")
         else:

@@ -130,6 +130,13 @@ class Languages:
         return foreign
 
 
+def count_swapped(source: Sequence[str], target: Sequence[str], pairs: Sequence[tuple[str, str]]) -> int:
+    """Count the pairs whose source looks more like the target of a corpus than their target does, and the reverse."""
+    contrast = np.subtract(*(_count_frequencies([line for line in some if line]) for some in (source, target)))
+    one, other = (_find_means([pair[side] for pair in pairs], contrast)[0] for side in (0, 1))
+    return int((one < other).sum())
+
+
 def _find_code(lines: Sequence[str]) -> str | None:
     """Return the language of lines, if they clearly agree on one that is known."""
     some = lines[:: max(1, len(lines) // ASKED)]

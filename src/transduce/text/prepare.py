@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from transduce.text.clean import RULES, CleanConfig, Example, HeldOut
 from transduce.text.corpus import Block, Input, Problem, looks_quoted, read_blocks, read_sample
 from transduce.text.extend import count_words, extend
 from transduce.text.inputs import Inputs, PrepareConfig, find_inputs, name_watched
-from transduce.text.language import Languages
+from transduce.text.language import Languages, count_swapped
 from transduce.text.packed import find_converter
 from transduce.text.parallel import parallel_map, usable_cores
 from transduce.text.report import Report
@@ -44,6 +45,8 @@ MOST_PROBLEMS = 20
 DROPPED = "dropped.tsv.gz"
 LONG_LEARNING = 100_000  # pairs
 LANGUAGE_SAMPLE = 16, 16_384  # blocks, and lines out of them, to learn what is usual on each side
+SWAPPED_SAMPLE = 1, 1000  # the same, of a dev or test set, to see whether its sides are swapped
+SWAPPED_PAIRS, SWAPPED_SHARE = 20, 0.8  # at least so many pairs, and more than this share of them
 
 
 def prepare(out: Path, config: PrepareConfig) -> tuple[DataSet, bool]:
@@ -126,6 +129,7 @@ class _Preparation:
                 for name, given in zip(name_watched(inputs.watch), inputs.watch)
             }
             for spool in (dev, test, *watched.values()):
+                self.refuse_swapped(spool.inputs)
                 held_out.add_rows(spool.rows)
             train = self.clean("cleaning", inputs.train, config.clean, held_out, self.report)
             selection = select(train.rows, config.clean, config.dev_split or 0, config.seed)
@@ -155,6 +159,26 @@ class _Preparation:
                 _say(f"{entry.name}: {lost} by {rule} ({RULES[rule]}), first {report.first[number, rule]}")
         return spool
 
+    @cached_property
+    def beginnings(self) -> tuple[list[str], list[str]]:
+        """Both sides of the training text's beginnings, to learn what is usual on each."""
+        return read_sample(self.inputs.train, *LANGUAGE_SAMPLE)
+
+    def refuse_swapped(self, held: tuple[Input, ...]) -> None:
+        """Refuse a dev, test or watched set whose sides are the other way round than those of the training text."""
+        for given in held if self.config.clean.language else ():
+            pairs = [pair for pair in zip(*read_sample((given,), *SWAPPED_SAMPLE)) if all(pair)]
+            if len(pairs) < SWAPPED_PAIRS:
+                continue
+            swapped = count_swapped(*self.beginnings, pairs)
+            if swapped > SWAPPED_SHARE * len(pairs):
+                train = self.inputs.train[0].files[0]
+                raise DataError(
+                    f"{' + '.join(map(str, given.files))}: source and target are the other way round than in {train}: "
+                    f"in {swapped:,} of {len(pairs):,} pairs each side looks like the other side there; exchange the "
+                    "sides of one of them, or give --clean.language off if this is meant"
+                )
+
     def clean(
         self, name: str, inputs: tuple[Input, ...], config: CleanConfig, held_out: HeldOut, report: Report
     ) -> Spool:
@@ -176,7 +200,7 @@ class _Preparation:
                     yield block
 
         total = sum(given.size for given in inputs)
-        languages = Languages.learn(*read_sample(inputs, *LANGUAGE_SAMPLE)) if config.language else None
+        languages = Languages.learn(*self.beginnings) if config.language else None
         arguments = (inputs, config, held_out, languages, self.dropped is not None)
         with (
             spool.path.open("wb") as file,
@@ -198,11 +222,16 @@ class _Preparation:
         return spool
 
     def check_enough(self, selection: Selection) -> None:
-        if (selection.verdicts == KEPT).any():
-            return
-        if clean := int((selection.verdicts == DEV).sum()):
-            raise DataError(f"dev_split = {self.config.dev_split} takes all {clean:,} clean pairs; hold out fewer")
-        raise _nothing_left(self.count_dropped(selection.verdicts))
+        kept, held = (int((selection.verdicts == verdict).sum()) for verdict in (KEPT, DEV))
+        fewer = f"as with --dev-split {max(1, (kept + held) // 10)}"
+        if not kept and held:
+            raise DataError(
+                f"dev_split = {self.config.dev_split} takes all {held:,} clean pairs; hold out fewer, {fewer}"
+            )
+        if not kept:
+            raise _nothing_left(self.count_dropped(selection.verdicts))
+        if held > kept:
+            _say(f"note: {held:,} pairs are held out as the dev set and {kept:,} left to train on; keep more, {fewer}")
 
     def count_dropped(self, verdicts: np.ndarray) -> Counter[str]:
         """Count the pairs that each rule of both passes has dropped."""

@@ -371,6 +371,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if (folder / "checkpoints").is_dir():
+            raise DataError(
+                f"{folder}: is a run, not a data set; name the folder written by transduce prepare"
+            ) from None
         what = "contains no data set" if folder.is_dir() else "does not exist"
         raise DataError(f"{folder}: {what}; make one with: transduce prepare {folder} --source … --target …") from None
     except (OSError, ValueError) as error:

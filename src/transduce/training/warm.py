@@ -62,7 +62,9 @@ class Start:
             origin = {"began_with": known.name, **{key: known.about[key] for key in INHERITED if key in known.about}}
             before, now = origin.get("languages"), data.describe().get("languages")
             if before and now and before != now:
-                notes.insert(0, f"{self.path} translates {'-'.join(before)}, but this data set is {'-'.join(now)}")
+                notes.insert(
+                    0, f"note: {self.path} translates {'-'.join(before)}, but this data set is {'-'.join(now)}"
+                )
         if "trained_on" in known.about:
             origin["trained_before"] = [*known.about.get("trained_before", ()), known.about["trained_on"]]
         if carried.kept < len(known.subwords["source" if self.encoder else "target"]):
