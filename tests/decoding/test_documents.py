@@ -71,11 +71,15 @@ def test_texts_and_pipes_may_be_html_too(
     assert capsys.readouterr().out == expected
 
 
+def learn_tagged() -> Subwords:
+    """Learn subwords with two language tags."""
+    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
+    return Subwords(learn(lines, SubwordsConfig(size=330, coverage=1.0, symbols=(">>de<<", ">>fr<<"))))
+
+
 def test_a_tag_that_is_written_in_a_document_counts_as_one_word_of_it(tmp_path: Path):
     """The words of later sentences have the markup that they have when the translator puts the tag there."""
-    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
-    subwords = Subwords(learn(lines, SubwordsConfig(size=330, coverage=1.0, symbols=(">>de<<", ">>fr<<"))))
-    folder = save_tiny(tmp_path / "many", subwords=subwords)
+    folder = save_tiny(tmp_path / "many", subwords=learn_tagged())
     texts = (
         "<p>{}<b>Two</b> euros. They <i>paid</i> nine <b>dollars</b>. It <i>is</i> ten <b>past</b> <u>three</u>.</p>"
     )
@@ -87,6 +91,25 @@ def test_a_tag_that_is_written_in_a_document_counts_as_one_word_of_it(tmp_path: 
         pages.append(page.fill(found))
     assert pages[0] == pages[1]
     assert pages[0] != texts.format("")
+
+
+@pytest.mark.parametrize(
+    ("languages", "tag", "name"),
+    [(["eng", "fra"], "", "fr"), ([], "de", "de"), (["en", "xx"], "", "en"), ([], "", "en")],
+)
+def test_a_page_names_the_language_of_its_translation(
+    tmp_path: Path, languages: list[str], tag: str, name: str, capfd: pytest.CaptureFixture[str]
+):
+    """Which is known from the model or from the tag; if not, the page stays as it is."""
+    folder = save_tiny(tmp_path / "many", subwords=learn_tagged(), about={"languages": languages})
+    page = tmp_path / "page.html"
+    page.write_text(shown := '<html lang="en"><p lang="fr">deux</p>two</html>')
+    flags = ["--tag", tag] if tag else []
+    assert run_job(folder, "--input", str(page), *flags, source=page) == 0
+    said = Translator.load(folder, device="cpu", tag=tag).translate("two").text
+    assert capfd.readouterr().out == shown.replace('"en"', f'"{name}"').replace("two", said)
+    assert main(["translate", str(folder), *flags, "--html", "--device", "cpu", "--text", shown]) == 0
+    assert capfd.readouterr().out.startswith(f'<html lang="{name}"><p lang="fr">deux</p>')
 
 
 def write_long(path: Path, first: str) -> None:
