@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 from documents import make_docx, make_epub, make_open, make_pptx, run, unpack
 from jobs import run_job
+from models import save_tiny
 
 from transduce.cli import main
 from transduce.decoding import files
-from transduce.decoding.options import Request
+from transduce.decoding.documents import translate_document
+from transduce.decoding.options import Options, Request
 from transduce.decoding.translation import Translation
 from transduce.decoding.translator import Translator
+from transduce.text import numbers
+from transduce.text.markup import Markup
 from transduce.text.office import ENDINGS
+from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
 PAGE = '<!DOCTYPE html>\r\n<p class="a">{}</p>\n<style>p {{color: red}}</style>\n<ul><li>{}</li></ul>'
 TEXTS = ("two euros", "nine dollars")
@@ -64,6 +69,47 @@ def test_texts_and_pipes_may_be_html_too(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(page.read_bytes())))
     assert main(["translate", str(tiny), "--html", "--device", "cpu"]) == 0
     assert capsys.readouterr().out == expected
+
+
+def learn_tagged() -> Subwords:
+    """Learn subwords with two language tags."""
+    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
+    return Subwords(learn(lines, SubwordsConfig(size=330, coverage=1.0, symbols=(">>de<<", ">>fr<<"))))
+
+
+def test_a_tag_that_is_written_in_a_document_counts_as_one_word_of_it(tmp_path: Path):
+    """The words of later sentences have the markup that they have when the translator puts the tag there."""
+    folder = save_tiny(tmp_path / "many", subwords=learn_tagged())
+    texts = (
+        "<p>{}<b>Two</b> euros. They <i>paid</i> nine <b>dollars</b>. It <i>is</i> ten <b>past</b> <u>three</u>.</p>"
+    )
+    pages: list[str] = []
+    for tag, before in (("", "&gt;&gt;fr&lt;&lt; "), ("fr", "")):
+        translator, page = Translator.load(folder, device="cpu", tag=tag), Markup(texts.format(before))
+        found = translate_document(translator, page, Options(split="always"), {}, Request(""))
+        assert all(links for _, links in found)
+        pages.append(page.fill(found))
+    assert pages[0] == pages[1]
+    assert pages[0] != texts.format("")
+
+
+@pytest.mark.parametrize(
+    ("languages", "tag", "name"),
+    [(["eng", "fra"], "", "fr"), ([], "de", "de"), (["en", "xx"], "", "en"), ([], "", "en")],
+)
+def test_a_page_names_the_language_of_its_translation(
+    tmp_path: Path, languages: list[str], tag: str, name: str, capfd: pytest.CaptureFixture[str]
+):
+    """Which is known from the model or from the tag; if not, the page stays as it is."""
+    folder = save_tiny(tmp_path / "many", subwords=learn_tagged(), about={"languages": languages})
+    page = tmp_path / "page.html"
+    page.write_text(shown := '<html lang="en"><p lang="fr">deux</p>two</html>')
+    flags = ["--tag", tag] if tag else []
+    assert run_job(folder, "--input", str(page), *flags, source=page) == 0
+    said = Translator.load(folder, device="cpu", tag=tag).translate("two").text
+    assert capfd.readouterr().out == shown.replace('"en"', f'"{name}"').replace("two", said)
+    assert main(["translate", str(folder), *flags, "--html", "--device", "cpu", "--text", shown]) == 0
+    assert capfd.readouterr().out.startswith(f'<html lang="{name}"><p lang="fr">deux</p>')
 
 
 def write_long(path: Path, first: str) -> None:

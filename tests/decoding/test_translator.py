@@ -520,6 +520,49 @@ def test_a_translators_tag_is_put_before_texts_that_have_none(tmp_path: Path):
         Translator.load(save_tiny(tmp_path / "none"), device="cpu", tag="fr")
 
 
+@pytest.mark.parametrize("gap", [" ", "\n", "\n\n  "])
+@pytest.mark.parametrize("before", [">>fr<< ", "\n >>fr<<  ", ">>fr<<\n"])
+def test_links_of_a_text_with_a_tag_count_the_words_of_that_text(tmp_path: Path, before: str, gap: str):
+    """Each sentence has the tag before it, but the text has it once."""
+    folder = save_tagged(tmp_path / "many")
+    plain, tagged = Translator.load(folder, device="cpu"), Translator.load(folder, device="cpu", tag="fr")
+    text = gap.join(["Twenty-one euros.", "The twenty-first of June.", "They paid nine dollars."])
+    asked = Options(split="always", alignments=True)
+    (found,), (wanted,) = (
+        one.versions() for one in (plain.translate(before + text, asked), tagged.translate(text, asked))
+    )
+    assert found.text.strip() == wanted.text
+    assert wanted.links is not None
+    assert found.links == [(word + 1, said) for word, said in wanted.links] != []
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3)), max_size=4),
+    st.lists(st.sampled_from([" ", "", "\n ", "\u200b"]), min_size=5, max_size=5),
+    st.sampled_from(["", ">>de<<", ">>de<<  "]),
+)
+def test_links_of_a_text_name_its_words(sizes: list[tuple[int, int]], gaps: list[str], tag: str):
+    """Also where sentences stand together without a space, as in Chinese, and share a word."""
+    sides = [[[f"{n}.{m}" for m in range(many)] for n, many in enumerate(side)] for side in zip(*sizes)] or [[], []]
+    links = [[(m % len(source), m) for m in range(len(target))] for source, target in zip(*sides)]
+    sentences = tuple(
+        Sentence(
+            " ".join([tag.strip(), *source] if tag else source),
+            (Alternative(" ".join(target), 0, 0, True, (), (), own),),
+        )
+        for source, target, own in zip(*sides, [[(s + bool(tag), t) for s, t in own] for own in links])
+    )
+    layout = Layout(tuple(gaps[: len(sizes) + 1]), frozenset(), tag)
+    text = tag + layout.join([" ".join(source) for source in sides[0]])
+    (version,) = Translation(text, "", 0.0, sentences, layout).versions()
+    assert version.links is not None
+    wanted = [(sides[0][n][s], sides[1][n][t]) for n, own in enumerate(links) for s, t in own]
+    for (s, t), (source, target) in zip(version.links, wanted, strict=True):
+        assert source in text.split()[s]
+        assert target in version.text.split()[t]
+
+
 def test_text_is_normalised_as_the_training_text_was(tmp_path: Path):
     for form, same in (("NFC", False), ("NFKC", True), ("off", False)):
         model = Translator.load(save_tiny(tmp_path / form, about={"unicode": form}), device="cpu")

@@ -201,6 +201,19 @@ def test_documents_come_back_translated(server: Running, loaded: list[Translator
     ]
 
 
+def test_pages_name_the_language_of_their_translation(server: Running, loaded: list[Translator]):
+    """Once that of the text is known, which may be detected."""
+    said = loaded[0].translate("it is not the old man").text
+    page = '<html lang="{}"><p lang="fr">deux</p><p>{}</p></html>'
+    given, expected = page.format("en", "it is not the old man"), page.format("de", said)
+    for source in ("en", "auto"):
+        fields = {"q": given, "source": source, "target": "de", "format": "html"}
+        assert server.post("/translate", fields).json["translatedText"] == expected
+        _, answer = upload(server, "a.html", given.encode(), source=source, target="de")
+        with urlopen(answer["translatedFileUrl"]) as found:
+            assert found.read().decode() == expected
+
+
 @pytest.mark.parametrize(("ending", "head"), [(".srt", ""), (".vtt", "WEBVTT\n\n")])
 def test_subtitles_come_back_translated(server: Running, loaded: list[Translator], ending: str, head: str):
     cue = "{}\n00:00:0{},000 --> 00:00:0{},500\n{}\n"

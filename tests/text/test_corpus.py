@@ -211,6 +211,7 @@ def test_a_name_that_tells_no_format_is_an_error(name: str):
 # ---- lines stay with their lines ----
 
 ANY_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\n\ufeff"), max_size=12)
+ANY_LINES = st.text(st.characters(codec="utf-8", exclude_characters="\ufeff") | st.sampled_from('\n\r"\t'), max_size=12)
 XML_TEXT = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"), max_size=12
 )
@@ -393,19 +394,75 @@ def test_quoted_tsv_is_read_as_spreadsheets_write_it(tmp_path: Path):
             (4, "its double quotes cannot be read"),
             (5, "its double quotes cannot be read"),
         ]
-        assert "line breaks within fields" in problems[0].what
+        assert "one opens a field without a right end" in problems[0].what
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_fields_in_quotes_may_have_several_lines(tmp_path: Path, end: str):
+    rows = ['"one', 'two"\t"a ""b""', "", 'c ""d"" e"', "f\tg", '"h', '"\t"i', 'j"\t"k', 'l"', "m", 'n\t"o"']
+    given = one_file(tmp_path, "a.tsv", end.join([*rows, ""]), quoted=True)
+    pairs, problems = read(given)
+    assert pairs == [(1, "one two", 'a "b"  c "d" e'), (5, "f", "g"), (6, "h ", "i j"), (11, "n", "o")]
+    assert [str(problem) for problem in problems] == [
+        f"{given.files[0]}:10: has 1 columns, wanted at least 2 (--columns says which two are used)"
+    ]
+
+
+@pytest.mark.parametrize("behind", [[], ['"x"\ty'], ['"x"\t"y', 'z"'], ['x\tsaid "y"'], ["x\ty"] * corpus.MOST_LINES])
+@pytest.mark.parametrize("stray", ['"a\tb', 'a\t"b', '"a ""b""\tc'])
+@pytest.mark.parametrize("blocks", [1, 3, 4096])
+def test_a_stray_quote_costs_its_own_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stray: str, behind: list[str], blocks: int
+):
+    """Whether another quote follows or none does: no other line is taken into a field that has no right end."""
+    monkeypatch.setattr(corpus, "BLOCK_LINES", blocks)
+    after = ["c\td", *behind]
+    wanted, wrong = read(one_file(tmp_path, "alone.tsv", "\n".join(after), quoted=True))
+    given = one_file(tmp_path, "a.tsv", "\n".join(["first\tpair", stray, *after]), quoted=True)
+    pairs, problems = read(given)
+    assert pairs == [(1, "first", "pair"), *((line + 2, *pair) for line, *pair in wanted)]
+    assert [problem.line for problem in problems] == [2, *(problem.line + 2 for problem in wrong)]
+    assert "its double quotes cannot be read" in problems[0].what
+    assert problems[0].text == stray
+
+
+def test_rows_of_quoted_tsv_have_a_bound(tmp_path: Path):
+    for many, right in ((corpus.MOST_LINES, True), (corpus.MOST_LINES + 1, False)):
+        lines = ['"a', *["b\tb"] * (many - 2), 'c"\td', "e\tf"]
+        pairs, problems = read(one_file(tmp_path, "a.tsv", "\n".join(lines), quoted=True))
+        assert pairs[-1] == (many + 1, "e", "f")
+        assert len(pairs) == (2 if right else many)
+        assert [problem.line for problem in problems] == ([] if right else [1])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['"a\tb', 'a\t"b', '""' * 999, '"' + '""' * 999, '"a"\t' * 500 + '"', "a", '"', '"a\t"', '""" a', '"\t' * 500],
+)
+def test_quotes_take_no_more_time_than_in_proportion_to_the_text(tmp_path: Path, line: str):
+    # Code that reads an open field again with every line, or all lines behind every quote, would take hours.
+    given = one_file(tmp_path, "a.tsv", '"\n' + f"{line}\n" * 10_000, quoted=True)
+    rows = sum(block.count for block in read_blocks(0, given))
+    assert 10_001 / corpus.MOST_LINES <= rows <= 10_001
 
 
 @settings(deadline=None)  # files take the time they take
 @forall(
-    st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=6), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL])
+    st.lists(st.tuples(ANY_LINES, ANY_LINES), min_size=1, max_size=6),
+    st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
 )
 def test_what_a_spreadsheet_writes_reads_back(folder: Path, pairs: list[tuple[str, str]], quoting: Literal[0, 1]):
     pairs = [(f"{source}.", f".{target}") for source, target in pairs]  # a line of nothing but spaces is blank
     written = io.StringIO()
     csv.writer(written, "excel-tab", quoting=quoting).writerows(pairs)
     given = one_file(folder, "a.tsv", written.getvalue(), quoted=True)
-    assert read(given) == (numbered(pairs), [])
+    rows: list[tuple[int, str, str]] = []
+    line = 1
+    for pair in pairs:
+        source, target = (side.replace("\r\n", " ").replace("\n", " ") for side in pair)
+        rows.append((line, source, target))
+        line += 1 + sum(side.count("\n") for side in pair)
+    assert read(given) == (rows, [])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transduce.text.codes import UNKNOWN, Codes
 from transduce.text.markup import MOST_ELEMENTS, Links, Markup
 
 PIECES = ["<b>", "</b>", "<i>", "</i>", "<br/>", "<!-- a > b -->", '<a href="x>y">', "</a>", "<img src=x>", "<script>"]
@@ -168,12 +169,102 @@ def test_what_people_read_of_tags_is_translated():
     )
 
 
+@pytest.mark.parametrize(
+    ("codes", "source", "expected"),
+    [
+        (Codes("en", "de"), '<html lang="en-US" id=a><p lang=en>two', '<html lang="de" id=a><p lang="de">two'),
+        (
+            Codes("en", "pt-BR"),
+            """<?xml?><!-- <html lang=a> --><!DOCTYPE html><html xml:lang='en' LANG = 'en'><p>two""",
+            """<?xml?><!-- <html lang=a> --><!DOCTYPE html><html xml:lang="pt-BR" LANG = "pt-BR"><p>two""",
+        ),
+        # Without the model's languages, a tag tells the target and the page its own language.
+        (
+            Codes("", "de"),
+            "<html lang=en><p lang=en>two<p lang=fr>deux",
+            '<html lang="de"><p lang="de">two<p lang=fr>deux',
+        ),
+        (Codes("", "de"), "<p lang=en>two", "<p lang=en>two"),
+        (Codes("en", ""), "<html lang=en dir=ltr><p>two", "<html lang=en dir=ltr><p>two"),
+        (UNKNOWN, "<html lang=en><p>two", "<html lang=en><p>two"),
+        # What stays in the source's language says so still, and what links lead to is not translated.
+        (
+            Codes("en", "de"),
+            "<html lang=en><p translate=no lang=en>two</p><pre lang=en>two</pre><a hreflang=en data-lang=en>two</a>",
+            '<html lang="de"><p translate=no lang=en>two</p><pre lang=en>two</pre><a hreflang=en data-lang=en>two</a>',
+        ),
+        (Codes("en", "de"), "<html lang=en><img src=x> …", "<html lang=en><img src=x> …"),  # nothing is translated
+        # A page that is wrong about itself stays wrong.
+        (Codes("en", "de"), "<html lang=fr><p lang=fr>two", "<html lang=fr><p lang=fr>two"),
+        # The direction of writing.
+        (Codes("en", "ar"), "<html lang=en><p>two", '<html dir="rtl" lang="ar"><p>two'),
+        (Codes("en", "he"), "<html><p>two", '<html dir="rtl"><p>two'),
+        (Codes("en", "he"), "<html dir=LTR><p dir=auto>two", '<html dir="rtl"><p dir=auto>two'),
+        (Codes("ar", "en"), "<html lang=ar dir=rtl><p dir=rtl>two", '<html lang="en" dir="ltr"><p dir="ltr">two'),
+        (Codes("ar", "en"), "<html lang=ar><p>two", '<html lang="en"><p>two'),
+        (Codes("ar", "fa"), "<html lang=ar dir=rtl><p>two", '<html lang="fa" dir=rtl><p>two'),
+        (
+            Codes("en", "ar"),
+            "<html dir=auto><p>two <span dir=ltr>+49</span> <i lang=en dir=ltr>nine</i> <bdo lang=en dir=ltr>a</bdo>",
+            '<html dir=auto><p>two <span dir=ltr>+49</span> <i lang="ar" dir="rtl">nine</i> '
+            '<bdo lang="ar" dir=ltr>a</bdo>',
+        ),
+        (Codes("en", "ar"), "<p>two", "<p>two"),
+    ],
+)
+def test_a_page_says_what_language_it_is_in_now(codes: Codes, source: str, expected: str):
+    markup = Markup(source, codes)
+    assert markup.fill([keep(text) for text in markup.texts]) == expected
+
+
+def test_words_in_another_language_say_so_while_they_stay():
+    markup = Markup("<p>a <i lang=fr title=b>bon mot</i> <b>or</b> two<img lang=fr>", Codes("en", "de"))
+    links = [(place, place) for place in range(5)]
+    texts = "ein bon mot oder zwei", "ein gutes Wort oder zwei"
+    names = "lang=fr", 'lang="de"'
+    for text, name in zip(texts, names):
+        words = text.split()
+        assert markup.fill([(text, links), ("c", None)]) == (
+            f'<p>ein <i {name} title="c">{" ".join(words[1:3])}</i> <b>oder</b> zwei<img lang=fr>'
+        )
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("<html lang=en>one<p lang=fr>deux<p>three<p lang=en-GB>four", ["one", "three", "four"]),
+        ("<html lang=en><div lang=fr>deux <b>trois</b><p>quatre</p><i lang=en>cinq</i></div>six", ["six"]),
+        ('<html lang=en><div lang=fr>deux<p lang=en>three<img alt="four"></div>', ["three", "four"]),
+        ("<html lang=en><div lang=fr>deux<p translate=yes>three</div>", ["three"]),
+        ("<html lang=en><div lang=fr translate=yes>two</div>", ["two"]),
+        ("<html lang=en><div translate=no>one<p lang=en>two</div>three", ["three"]),
+        ("<html lang=en><p lang=de>eins</p>two", ["two"]),  # it is in the target language already
+        ("<html lang=en>one <i lang=fr>bon mot</i> three", ["one bon mot three"]),  # a sentence stays whole
+        (
+            "<html lang=en><li><b><a lang=fr>Français</a></b><li>\n<a lang=es>Español</a><li> <a lang=en>English</a>",
+            ["English"],
+        ),  # no sentence
+        ("<html lang=en><p lang=''>one<p lang=python>two", ["one", "two"]),
+        # A page that does not name the model's language as its own is not believed about its parts.
+        ("<html><p lang=fr>two", ["two"]),
+        ("<p lang=en>one<p lang=fr>two", ["one", "two"]),
+        ("<html lang=fr><p lang=fr>one<p lang=es>two", ["one", "two"]),
+    ],
+)
+def test_parts_in_another_language_stay_as_they_are(source: str, texts: list[str]):
+    markup = Markup(source, Codes("en", "de"))
+    assert [text.strip() for text in markup.texts if text.strip()] == texts
+    assert Markup(source, Codes("en", "")).fill([keep(text) for text in markup.texts]) == source
+
+
 def test_no_text_takes_more_time_than_in_proportion_to_its_length():
     # A search for the end of each tag, element or attribute that read all the rest would take hours here.
     for text in ('<a "' * 100_000, "two <!--" * 100_000, "two <" * 100_000):
         assert Markup(text).texts == [text]
     for text in ("<p translate=no>two" * 50_000, "<b translate=no><i translate=yes>" * 50_000, "</b>" * 100_000):
         assert Markup(text).texts == []
+    for text in ("<!-- >" * 100_000, "<!-- a" * 100_000 + ">", "<?" * 100_000, "<html lang=en><p lang=fr>" * 50_000):
+        assert not Markup(text, Codes("en", "de")).has_elements
     assert Markup(f"<p {'a ' * 100_000}{' ' * 100_000}title{' ' * 100_000}>").texts == []
     many = Markup("<b>two</b> nine " * (MOST_ELEMENTS + 1))
     assert not many.has_elements

@@ -10,8 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 from documents import (
+    HEAD,
+    OPEN,
     PICTURE,
     A,
+    W,
     make_docx,
     make_epub,
     make_open,
@@ -27,6 +30,7 @@ from hypothesis import strategies as st
 
 from transduce.errors import DataError
 from transduce.text import elements, office
+from transduce.text.codes import UNKNOWN, Codes
 from transduce.text.markup import MOST_ELEMENTS, Links
 from transduce.text.office import Office
 
@@ -302,6 +306,77 @@ def test_books():
     found = unpack(translate(before, "a.EPUB"))
     assert b"<p>man <b>old</b> the<br/>12</p><pre>a b</pre>" in found["OEBPS/one.xhtml"]
     assert list(found) == ["mimetype", "OEBPS/one.xhtml", "OEBPS/a.png"]
+
+
+# ---- languages ----
+
+
+WORD_STYLES = (
+    f'{HEAD}<w:styles xmlns:w="{W}"><w:docDefaults>'
+    '<w:lang w:val="{}" w:eastAsia="{}" w:bidi="{}"/></w:docDefaults>'
+    '<w:style><w:rPr><w:lang w:val="fr-FR"/></w:rPr></w:style></w:styles>'
+)
+
+
+@pytest.mark.parametrize(
+    ("codes", "before", "after"),
+    [
+        (Codes("en", "de"), ("en-US", "ja-JP", "ar-SA"), ("de-DE", "ja-JP", "ar-SA")),
+        (Codes("en", "de-AT"), ("en-GB", "en-US", "ar-SA"), ("de-AT", "en-US", "ar-SA")),
+        (Codes("en", "zh-Hans"), ("en-GB", "en-US", "ar-SA"), ("en-GB", "zh-CN", "ar-SA")),
+        (Codes("ja", "en"), ("de-DE", "ja-JP", "ar-SA"), ("en-US", "ja-JP", "ar-SA")),
+        (Codes("en", "fa"), ("en", "en", "ar-SA"), ("en", "en", "fa-IR")),
+        (Codes("en", "eo"), ("en", "en", "ar-SA"), ("eo", "en", "ar-SA")),
+        (Codes("en", "de"), ("pl-PL", "en-US", "ar-SA"), ("pl-PL", "en-US", "ar-SA")),
+        (Codes("", "de"), ("en-US", "en-US", "ar-SA"), ("en-US", "en-US", "ar-SA")),
+        (UNKNOWN, ("en-US", "en-US", "ar-SA"), ("en-US", "en-US", "ar-SA")),
+    ],
+)
+def test_spelling_is_checked_in_the_language_of_the_translation(
+    codes: Codes, before: tuple[str, ...], after: tuple[str, ...]
+):
+    def make(said: str, names: tuple[str, ...]) -> dict[str, bytes]:
+        return unpack(make_docx(f"<w:p>{run(said)}</w:p>", styles_xml=WORD_STYLES.format(*names)))
+
+    document = Office("a.docx", pack(make("two nine", before)), codes=codes)
+    assert unpack(document.fill([("nine two", None)])) == make("nine two", after)
+
+
+def test_open_documents_name_a_language_and_a_country():
+    style = (
+        '<style:text-properties fo:language="{}" fo:country="{}" style:language-asian="zh" style:country-asian="CN"/>'
+    )
+    other = "<style:text-properties fo:language='fr' fo:country='FR'/><style:text-properties fo:color='#fff'/>"
+
+    def make(said: str, *names: str) -> bytes:
+        spaces = " ".join(f"xmlns:{name}='{OPEN}:{name}:1.0'" for name in ("style", "fo"))
+        styles = f"<style:styles {spaces}>{style.format(*names)}{other}</style:styles>"
+        return make_open(f"<text:p>{said}</text:p>", styles_xml=styles)
+
+    for code, names in (("de", ("de", "DE")), ("pt-BR", ("pt", "BR")), ("eo", ("eo", "none"))):
+        for kind in ("en", "US"), ("en", "none"):
+            document = Office("a.odt", make("two nine", *kind), codes=Codes("en", code))
+            assert unpack(document.fill([("nine two", None)])) == unpack(make("nine two", *names))
+    document = Office("a.odt", make("two nine", "en", "US"), codes=Codes("en", "ko"))
+    styles = unpack(document.fill([("nine two", None)]))["styles.xml"].decode()
+    assert 'fo:language="en" fo:country="US" style:language-asian="ko" style:country-asian="KR"' in styles
+
+
+@pytest.mark.parametrize("spine", ["<spine toc='ncx'>", "<spine page-progression-direction=\"ltr\" toc='ncx'>"])
+def test_books_name_their_language_and_turn_their_pages(spine: str):
+    def make(said: str, code: str, spine: str, html: str) -> bytes:
+        package = f"<package xml:lang='en'><dc:language id='a'>{code}</dc:language><dc:language>fr</dc:language>{spine}"
+        parts = unpack(make_epub(f"<p>{said}</p>"))
+        chapter = parts["OEBPS/one.xhtml"].replace(b"<html", b"<html" + html.encode())
+        return pack({**parts, "OEBPS/one.xhtml": chapter, "OEBPS/a.opf": package})
+
+    book = make("two nine", "en-GB", spine, ' lang="en" xml:lang="en"')
+    for code, pages, page in (
+        ("de", spine, ' lang="de" xml:lang="de"'),
+        ("ar", "<spine page-progression-direction=\"rtl\" toc='ncx'>", ' dir="rtl" lang="ar" xml:lang="ar"'),
+    ):
+        found = Office("a.epub", book, codes=Codes("en", code)).fill([("nine two", None)])
+        assert unpack(found) == unpack(make("nine two", code, pages, page))
 
 
 # ---- what cannot be translated ----

@@ -269,7 +269,18 @@ def test_tsv_in_quotes_is_noted_and_read(tmp_path: Path, files: list[str], capsy
     assert capsys.readouterr().err.splitlines().count(note) == 1
     prepare_at(tmp_path / "out", *flags, "--quoted")
     assert note not in capsys.readouterr().err
-    assert texts(tmp_path / "out") == [(f'the "{source}"', f'the "{target}"') for source, target in TRAIN]
+    expected = [(f'the "{source}"', f'the "{target}"') for source, target in TRAIN]
+    assert texts(tmp_path / "out") == expected
+    # Fields may go on in the next line, and an error or a dropped pair is at the first.
+    broken = ["\t".join(f'"the\n""{side}"""' for side in pair) for pair in TRAIN]
+    write(tmp_path / "a.tsv", [*broken, '"stray\tb', "c\td"])
+    assert main(["prepare", str(tmp_path / "bad"), *flags, "--quoted", "--subwords", "300", "--workers", "1"]) == 1
+    place = f"{tmp_path}/a.tsv:{3 * len(rows) + 1}"
+    assert f"{place}: its double quotes cannot be read (one opens a field without" in capsys.readouterr().err
+    data = prepare_at(tmp_path / "lines", *flags, "--quoted", "--clean.format", "drop", "--save-dropped")
+    assert texts(tmp_path / "lines")[: len(expected)] == expected
+    with gzip.open(data.parts / "dropped.tsv.gz", "rt", encoding="utf-8") as file:
+        assert f"format\t{place}\t" in file.read()
 
 
 def test_dropped_pairs_are_saved_with_rule_and_place(

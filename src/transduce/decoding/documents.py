@@ -11,10 +11,12 @@ from typing import Any
 from transduce.decoding.alignment import Links
 from transduce.decoding.files import Output, window_size
 from transduce.decoding.options import Options, Request
+from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.progress import show_progress
 from transduce.text import cues, office
+from transduce.text.codes import Codes
 from transduce.text.markup import Markup
 from transduce.text.office import Office
 from transduce.text.packed import decode, open_bytes
@@ -45,14 +47,20 @@ def find_kind(path: Path | None, html: bool | None) -> str | None:
 Document = Markup | Office | Subtitles
 
 
-def read_document(path: Path | None, kind: str) -> Document:
+def read_document(path: Path | None, kind: str, codes: Codes) -> Document:
     """Read a whole file, or all of standard input."""
     content = _read(path)
     if kind in office.ENDINGS:
-        return Office(str(path), content)
+        return Office(str(path), content, codes=codes)
     if kind in cues.ENDINGS:
         return Subtitles(str(path), content)
-    return Markup(decode(str(path or "standard input"), content))
+    return Markup(decode(str(path or "standard input"), content), codes)
+
+
+def find_codes(about: dict[str, Any], tag: str) -> Codes:
+    """Return the languages that a document is translated between by a model, into that of a tag if one is given."""
+    source, target = read_languages(about) or ("", "")
+    return Codes.read(source, tag.strip("<>") or target)
 
 
 def _read(path: Path | None) -> bytes:

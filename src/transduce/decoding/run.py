@@ -11,7 +11,7 @@ from typing import Any
 from transduce import strict
 from transduce.config import SearchConfig
 from transduce.decoding.brackets import refuse_parser
-from transduce.decoding.documents import HTML, TEXTS, find_kind, read_document, translate_document
+from transduce.decoding.documents import HTML, TEXTS, find_codes, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import InputLines, Output, as_json, read_request, refuse_existing, translate_lines
 from transduce.decoding.glossary import Term, describe_terms
@@ -22,6 +22,7 @@ from transduce.errors import DataError, TransduceError, UsageError
 from transduce.kernels import native
 from transduce.model.device import choose_device
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
+from transduce.text.codes import Codes
 from transduce.text.detect import find_other, name_language
 from transduce.text.markup import Markup
 from transduce.text.packed import open_bytes
@@ -68,6 +69,7 @@ def run_translation(job: TranslateJob) -> None:
             raise UsageError(f"{flag} needs --json: plain output has one line for each line of the input")
     common = Request("", job.prefix, job.require, job.forbid)
     kind = find_kind(job.input, job.html)
+    codes = find_codes(read_manifest(folder)["about"], job.tag)
     if kind and (job.json or job.json_input or job.prefix or job.require):
         plain = "--no-html treats HTML as lines" if kind in HTML else f"{kind} files are translated as a whole"
         raise UsageError(f"--json, --json-input, --prefix and --require are for sentences; {plain}")
@@ -81,7 +83,7 @@ def run_translation(job: TranslateJob) -> None:
         for text in job.texts:
             _note_language(translator, text, job)
             if kind:
-                markup = Markup(text)
+                markup = Markup(text, codes)
                 found = translate_document(translator, markup, options, strict.to_dict(config), common)
                 print(markup.fill(found), flush=True)
             else:
@@ -91,7 +93,7 @@ def run_translation(job: TranslateJob) -> None:
     if job.out:
         refuse_existing(job.out)
     if kind:
-        _translate_whole(kind, options, config, common, job)
+        _translate_whole(kind, codes, options, config, common, job)
         return
     if job.input is None and job.out is None and sys.stdin.isatty():
         _converse(_load(job), options, config, common, job)
@@ -118,9 +120,11 @@ def run_translation(job: TranslateJob) -> None:
             _note_lacks(translator)
 
 
-def _translate_whole(kind: str, options: Options, config: SearchConfig, common: Request, job: TranslateJob) -> None:
+def _translate_whole(
+    kind: str, codes: Codes, options: Options, config: SearchConfig, common: Request, job: TranslateJob
+) -> None:
     """Translate a document, which is written once all of it is translated."""
-    document, settings = read_document(job.input, kind), strict.to_dict(config)
+    document, settings = read_document(job.input, kind, codes), strict.to_dict(config)
     translator = _load(job)
     _note_language(translator, " ".join(document.texts)[:BEGINNING], job)
     if job.out is None:

@@ -1,14 +1,17 @@
 """The translation of a text: its sentences, the alternatives of each, and the whole text in its layout."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from transduce.decoding.alignment import Links
 from transduce.decoding.beams import Hypothesis
 from transduce.decoding.options import Request
+from transduce.text.markup import WORD
 from transduce.text.sentences import Layout
 from transduce.text.subwords import Subwords
 
@@ -67,7 +70,7 @@ class Version(NamedTuple):
     text: str
     score: float
     links: Links | None
-    """(source word, target word) pairs, counted from 0 over all sentences"""
+    """(source word, target word) pairs, counted from 0 in the whole text and in its translation; none to its tag"""
 
 
 @dataclass(frozen=True)
@@ -88,16 +91,23 @@ class Translation:
     def versions(self) -> list[Version]:
         """Return the best translations of the whole text, with word alignments if requested."""
         many = max((len(sentence.alternatives) for sentence in self.sentences), default=1)
+        tag, (before, *behind) = self.layout.tag, self.layout.gaps
+        # Every sentence has the tag that the text has once.
+        bare = [sentence.source.removeprefix(tag.rstrip(" ")).lstrip(" ") for sentence in self.sentences]
+        sources = _find_words([tag + before, *bare], ["", *behind])[1:]
         found: list[Version] = []
         for choice, score in _best_choices([[a.score for a in s.alternatives] for s in self.sentences], many):
             chosen = [sentence.alternatives[n] for sentence, n in zip(self.sentences, choice)]
-            links: Links = []
-            sources = targets = 0  # words before
-            for sentence, one in zip(self.sentences, chosen):
-                links += [(source + sources, target + targets) for source, target in one.alignment or ()]
-                sources, targets = sources + len(sentence.source.split()), targets + len(one.text.split())
+            texts = [one.text for one in chosen]
+            targets = _find_words([before, *texts], ["", *map(self.layout.behind, range(len(texts)), texts)])[1:]
+            links = [
+                (first + source - bool(tag), own + target)
+                for one, first, own in zip(chosen, sources, targets)
+                for source, target in one.alignment or ()
+                if source or not tag
+            ]
             linked = all(one.alignment is not None for one in chosen)
-            found.append(Version(self.layout.join([one.text for one in chosen]), score, links if linked else None))
+            found.append(Version(self.layout.join(texts), score, links if linked else None))
         return found
 
     def __str__(self) -> str:
@@ -109,6 +119,13 @@ def join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Tra
     text = layout.join([sentence.alternatives[0].text for sentence in sentences])
     score = sum((sentence.alternatives[0].score for sentence in sentences), start=0.0)
     return Translation(request.text, text, score, tuple(sentences), layout)
+
+
+def _find_words(texts: Sequence[str], gaps: Sequence[str]) -> list[int]:
+    """Return the number of the word in which each text begins, in the text that they make with a gap behind each."""
+    parts = [text + gap for text, gap in zip(texts, gaps, strict=True)]
+    ends = [found.end() for found in WORD.finditer("".join(parts))]
+    return [bisect_right(ends, place) for place in accumulate(map(len, parts[:-1]), initial=0)]
 
 
 def _best_choices(scores: Sequence[Sequence[float]], many: int) -> list[tuple[list[int], float]]:

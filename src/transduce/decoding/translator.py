@@ -332,10 +332,15 @@ class Translator:
             return len(self.subwords["source"].encode(self._normal(self._tagged(text))))
 
         one = bool(request.prefix or request.require)
-        tag = self.subwords["source"].find_tag(request.text)  # says the target language, so each sentence needs it
-        text = request.text.lstrip().removeprefix(tag).lstrip(" ") if tag else request.text
-        pieces, layout = lay_out(text, count, longest, "never" if one else options.split, options.split_over)
-        pieces = [f"{tag} {piece}" for piece in pieces] if tag else pieces
+        text, split = request.text, "never" if one else options.split
+        if tag := self.subwords["source"].find_tag(text):  # says the target language, so each sentence needs it
+            before, _, behind = text.partition(tag)
+            bare = behind.lstrip(" ")
+            pieces, layout = lay_out(before + bare, count, longest, split, options.split_over)
+            pieces = [f"{tag} {piece}" for piece in pieces]
+            layout = replace(layout, tag=tag + " " * (len(behind) - len(bare)))
+        else:
+            pieces, layout = lay_out(text, count, longest, split, options.split_over)
         if one and len(pieces) > 1:
             raise DataError(
                 f"{name}: has {len(pieces):,} lines, but a prefix or a required phrase is for one sentence; "

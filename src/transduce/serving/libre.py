@@ -26,6 +26,7 @@ from transduce.serving.answers import House, problems
 from transduce.serving.guard import WIDEST
 from transduce.serving.models import AUTO, Served
 from transduce.text import cues, office
+from transduce.text.codes import UNKNOWN, Codes
 from transduce.text.detect import name_language
 from transduce.text.markup import Markup
 from transduce.text.office import Office
@@ -158,20 +159,16 @@ def make_router(house: House) -> APIRouter:
         kind = ".html" if ending == ".htm" else ending
         if kind not in KINDS:
             raise HTTPException(400, f"files may be {', '.join(KINDS)}")
+        most = WIDEST * house.config.file_characters
         # Documents are read in a thread, so that the event loop can answer others meanwhile.
-        if kind in office.ENDINGS:
-            most = WIDEST * house.config.file_characters
-            document = await asyncio.to_thread(Office, name, content, most)
-            plain = " ".join(document.texts)
-        elif kind in cues.ENDINGS:
-            document = await asyncio.to_thread(Subtitles, name, content)
-            plain = " ".join(document.texts)
-        else:
-            plain = _decode(content)
-            document = Markup(plain) if kind == ".html" else None
+        document = await asyncio.to_thread(_read_document, name, kind, content, most)
+        plain = " ".join(document.texts) if document and kind != ".html" else _decode(content)
         house.check_size(plain, most=house.config.file_characters)
         served, _ = models.find(plain[:5000], asked.source, asked.target)
         if served and document:
+            # Again, as only now its languages are known: parts of it may be in others.
+            codes = Codes.read(served.source, served.target)
+            document = await asyncio.to_thread(_read_document, name, kind, content, most, codes) or document
             content = await _translate_document(served, document)
         elif served:
             passages = [passage.text async for passage in served.desk.stream(plain)]
@@ -216,6 +213,8 @@ async def _translate(
         markup = Markup(text) if asked.format == "html" else None
         plain = " ".join(markup.texts) if markup else text
         served, language = house.models.find(plain, asked.source, asked.target)
+        if served and markup:
+            markup = Markup(text, Codes.read(served.source, served.target))
         pieces.append(_Piece(text, markup, served, _detected(*language) if language else None))
     found: dict[int, list[Translation]] = {}
     # All texts for one model go to its desk at once.
@@ -249,6 +248,15 @@ def _decode(content: bytes) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise HTTPException(400, f"line {line} of the file is not UTF-8; save it as UTF-8") from None
+
+
+def _read_document(name: str, kind: str, content: bytes, most: int, codes: Codes = UNKNOWN) -> Document | None:
+    """Read a document with at most this many bytes of text; None for plain text."""
+    if kind in office.ENDINGS:
+        return Office(name, content, most, codes)
+    if kind in cues.ENDINGS:
+        return Subtitles(name, content)
+    return Markup(_decode(content), codes) if kind == ".html" else None
 
 
 async def _translate_document(served: Served, document: Document) -> bytes:

@@ -23,6 +23,11 @@ from transduce.text.trees import Leaves, TreeError, cut_trees, parse_tree, to_se
 
 BLOCK_LINES = 4096
 NOT_UTF8 = "not UTF-8"
+MOST_LINES = 500  # of a row of quoted TSV
+# A line of quoted TSV: fields, of which the last may be open, so that it goes on in the next line.
+_QUOTED = rb'"(?:[^"]++|"")*+'
+_FIELD = rb"(?:" + _QUOTED + rb'"(?=[\t\r\n])|(?!")[^\t]*+)'
+_ROW = re.compile(rb"(?:" + _FIELD + rb"\t)*+(?:" + _FIELD + rb"(?:\r?\n)?|(?P<open>" + _QUOTED + rb"))\Z")
 # For `looks_quoted`: the share that counts as nearly all, and how many sides with quotes inside suffice by themselves.
 MOSTLY, LEAST_QUOTED = 0.9, 10
 DOCUMENTS = b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"%PDF"  # first bytes of .docx, .xlsx, .odt and more; .doc, .xls; .pdf
@@ -65,7 +70,7 @@ class Block:
     count: int
     raw: tuple[bytes, ...]
     position: int  # bytes of the input's files consumed so far
-    lines: tuple[int, ...] | None = None  # line numbers, where they do not count up by one (TMX, trees)
+    lines: tuple[int, ...] | None = None  # line numbers, where they do not count up by one (TMX, trees, quoted TSV)
 
     def line(self, row: int) -> int:
         """Return the line number in the file of a row of this block."""
@@ -163,6 +168,11 @@ class _Lines:
             lines[-1] += b"\n"
         return lines
 
+    def read(self) -> Iterator[bytes]:
+        """Yield all further lines."""
+        while taken := self.take(BLOCK_LINES):
+            yield from taken
+
     def close(self) -> None:
         """Close the file."""
         self.stream.close()
@@ -182,7 +192,12 @@ def read_blocks(number: int, given: Input) -> Generator[Block, None, None]:
         return
     with ExitStack() as stack:
         files = [stack.enter_context(closing(_Lines(path))) for path in given.files]
-        yield from (_read_trees(number, given, files[0]) if given.format == "trees" else _read_lines(number, files))
+        if given.format == "trees":
+            yield from _read_trees(number, given, files[0])
+        elif given.format == "tsv" and given.quoted:
+            yield from _read_rows(number, files[0], _join_rows(files[0].read()), "the file is empty")
+        else:
+            yield from _read_lines(number, files)
 
 
 def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
@@ -206,20 +221,53 @@ def _read_lines(number: int, files: list[_Lines]) -> Iterator[Block]:
 
 
 def _read_trees(number: int, given: Input, file: _Lines) -> Iterator[Block]:
-    def lines() -> Iterator[bytes]:
-        while taken := file.take(BLOCK_LINES):
-            yield from taken
-
-    trees = cut_trees(lines())
+    trees = cut_trees(file.read())
     if given.grown:
         trees = grow(trees, *given.grown)
+    yield from _read_rows(number, file, ((line, tree + b"\n") for line, tree in trees), "contains no trees")
+
+
+def _read_rows(number: int, file: _Lines, rows: Iterator[tuple[int, bytes]], empty: str) -> Iterator[Block]:
+    """Yield blocks of what may have several lines, given with the number of the first; `empty` says what is wrong."""
     first = 1
-    while some := list(islice(trees, BLOCK_LINES)):
-        raw = b"".join(tree + b"\n" for _, tree in some)
+    while some := list(islice(rows, BLOCK_LINES)):
+        raw = b"".join(row for _, row in some)
         yield Block(number, first, len(some), (raw,), tell(file.raw), tuple(line for line, _ in some))
         first += len(some)
     if first == 1:
-        raise DataError(f"{file.path}: contains no trees")
+        raise DataError(f"{file.path}: {empty}")
+
+
+def _join_rows(lines: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows of quoted TSV, with spaces for the line breaks in their fields.
+
+    Lines become one row only if its quotes are right. So what a stray quote opens does not take in the lines after it,
+    and the error names the line of that quote.
+    """
+    ahead: list[bytes] = []
+    number = 1
+    while ahead or (ahead := list(islice(lines, 1))):
+        many, is_open = 1, _is_open(ahead[0], False)
+        while is_open and many < MOST_LINES:
+            if many == len(ahead):
+                ahead += islice(lines, 1)
+            if many == len(ahead):  # the file ends
+                break
+            is_open = _is_open(ahead[many], True)
+            many += 1
+        many = many if is_open is False else 1
+        parts = [line.removesuffix(b"\n").removesuffix(b"\r") for line in ahead[: many - 1]]
+        yield number, b" ".join([*parts, ahead[many - 1]])
+        number += many
+        del ahead[:many]
+
+
+def _is_open(line: bytes, inside: bool) -> bool | None:
+    """Whether a quoted field goes on after a line, which may begin inside one; None if its quotes are wrong."""
+    if not inside and b'"' not in line:
+        return False
+    found = _ROW.match(b'"' + line if inside else line)
+    return found and found["open"] is not None
 
 
 @cache
@@ -325,8 +373,8 @@ def _split_tsv(line: str, given: Input) -> tuple[str, str] | str:
             cells = next(csv.reader([line.rstrip("\r")], "excel-tab", strict=True))
         except csv.Error as error:
             is_open = str(error) == "unexpected end of data"
-            why = "a field does not end on its line; replace line breaks within fields by spaces" if is_open else error
-            return f"its double quotes cannot be read ({why})"
+            why = f"one opens a field without a right end in {MOST_LINES:,} lines; double those that are text"
+            return f"its double quotes cannot be read ({why if is_open else error})"
     if len(cells) < max(given.columns):
         return f"has {len(cells)} columns, wanted at least {max(given.columns)} (--columns says which two are used)"
     return cells[given.columns[0] - 1], cells[given.columns[1] - 1]

@@ -80,7 +80,7 @@ class PrepareConfig(Settings):
     columns: tuple[int, ...] = (1, 2)
     """columns of source and target in .tsv files, counted from 1"""
     quoted: bool = False
-    """read .tsv fields in double quotes (doubled inside a field), as spreadsheets write them"""
+    """read .tsv as spreadsheets write it: fields in double quotes (doubled inside a field), with line breaks in them"""
     keys: tuple[str, ...] = ("source", "target")
     """keys of source and target in .jsonl files; translation.en is the key en inside translation"""
     languages: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 A text continues across inline tags, such as bold and links: each word of its translation gets the tags of the word it
 comes from. All other tags end a text. Attributes that people read, such as `alt`, are translated as texts of their own.
+`lang` and `dir` name the language that a text has after translation.
 """
 
 import html
@@ -13,14 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
-from transduce.text.tags import cut_tags, name_of, say, words_of
+from transduce.text.codes import UNKNOWN, Codes
+from transduce.text.tags import INLINE, cut_tags, find_language, has_language, is_other, name_of, say, words_of
 
-# Inline tags: a text continues across those that are closed within it.
-INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite data del dfn em font i ins kbd label mark q s samp small span strike strong sub "
-    "sup time tt u var".split()
-)
-EMPTY = frozenset({"img", "wbr"})  # the same, but without content
+EMPTY = frozenset({"img", "wbr"})  # a text continues across these too, which have no content
 # Keeps the time proportional to the length of the text.
 MOST_ELEMENTS = 100  # in a text; if there are more, each of their tags ends a text
 
@@ -64,21 +61,25 @@ class Passage:
 class Markup:
     """HTML cut into parts: `texts` are to be translated, and `fill` puts the translations in their places."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, codes: Codes = UNKNOWN):
+        page = find_language(text)
+        self._codes = codes if codes.source else replace(codes, source=page)
         self._parts: list[str | Passage] = []
         run: list[str] = []  # texts at even places, inline tags at odd ones
         tags: set[str] = set()
         read: dict[str, None] = {}
-        for part, kind in cut_tags(text):
-            if kind == "tag" and (own := [value for _, _, value in words_of(part)]):
+        # Only a page that names its own language rightly is believed where it says that a part is in another.
+        language = page if self._codes.is_source(page) else ""
+        for part, kind in cut_tags(text, language):
+            if kind == "tag" and ((own := [value for _, _, value in words_of(part)]) or has_language(part)):
                 tags.add(part)
                 read |= dict.fromkeys(own)
             if kind == "text" or (kind == "tag" and _is_inline(part)):
                 run.append(part)
             else:
-                self._parts += [*_find_passages(run), part]
+                self._parts += [*_find_passages(run, language), part]
                 run = []
-        self._parts += _find_passages(run)
+        self._parts += _find_passages(run, language)
         self._tags, self._read = tags, list(read)
 
     @property
@@ -100,17 +101,21 @@ class Markup:
         left = iter(translations)
         texts = [next(left) for _ in self._passages]
         read = {own: text for own, (text, _) in zip(self._read, left)}
-        tags = {tag: say(tag, read) for tag in self._tags}
+        tags = {tag: say(tag, read, self._codes) for tag in self._tags} if self.texts else {}
 
-        def put(element: Element) -> Element:
-            return replace(element, opening=tags.get(element.opening, element.opening))
+        def put(passage: Passage, translation: str, links: Links | None) -> str:
+            elements: list[Element] = []
+            for one in passage.elements:
+                opening = tags.get(one.opening, one.opening)
+                # Words of another language that the model did not leave as they are have been translated.
+                if one.opening in tags and passage.text[one.begin : one.end].strip() not in translation:
+                    opening = say(one.opening, read, self._codes, always=True)
+                elements.append(replace(one, opening=opening))
+            return weave(replace(passage, elements=tuple(elements)), translation, links)
 
         left = iter(texts)
         return "".join(
-            tags.get(part, part)
-            if isinstance(part, str)
-            else weave(replace(part, elements=tuple(map(put, part.elements))), *next(left))
-            for part in self._parts
+            tags.get(part, part) if isinstance(part, str) else put(part, *next(left)) for part in self._parts
         )
 
 
@@ -118,30 +123,34 @@ def _is_inline(tag: str) -> bool:
     return name_of(tag) in INLINE | EMPTY
 
 
-def _find_passages(run: Sequence[str]) -> Iterator[str | Passage]:
+def _find_passages(run: Sequence[str], language: str) -> Iterator[str | Passage]:
     """Yield the passages of a run of texts and inline tags; a tag without a partner in the run ends a passage."""
     partners = _find_partners(run)
     begin = 0
     for place in range(1, len(run) + 1, 2):
         if place not in partners:  # a tag without a partner, or the end of the run
-            yield from _find_passage(run, begin, place, partners)
+            yield from _find_passage(run, begin, place, partners, language)
             yield from run[place : place + 1]
             begin = place + 1
 
 
-def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, int]) -> Iterator[str | Passage]:
+def _find_passage(
+    run: Sequence[str], begin: int, end: int, partners: dict[int, int], language: str
+) -> Iterator[str | Passage]:
     """Yield the passage in `run[begin:end]`, whose tags all have partners there; tags around all of it stay outside."""
     behind: list[str] = []
+    stays = False
     while end - begin > 3 and not run[begin] and not run[end - 1] and partners[begin + 1] == end - 2:
+        stays = stays or is_other(run[begin + 1], language)
         yield run[begin + 1]
         behind.append(run[end - 2])
         begin, end = begin + 2, end - 2
     texts = [html.unescape(part) for part in run[begin:end:2]]
-    if not any(map(str.isalnum, "".join(texts))):
+    if stays or not any(map(str.isalnum, "".join(texts))):
         yield from run[begin:end]
     elif end - begin > 4 * MOST_ELEMENTS:
         for place in range(begin, end, 2):
-            yield from _find_passage(run, place, place + 1, {})
+            yield from _find_passage(run, place, place + 1, {}, language)
             yield from run[place + 1 : min(place + 2, end)]
     else:
         offsets = [0, *accumulate(map(len, texts))]
@@ -151,7 +160,12 @@ def _find_passage(run: Sequence[str], begin: int, end: int, partners: dict[int, 
             if (partner := partners[place]) >= place
             for a, b in [((place - begin + 1) // 2, (partner - begin + 1) // 2)]
         ]
-        yield Passage("".join(texts), tuple(elements))
+        text = "".join(texts)
+        whole = (one.opening for one in elements if text[one.begin : one.end].strip() == text.strip())
+        if any(is_other(opening, language) for opening in whole):
+            yield from run[begin:end]
+        else:
+            yield Passage(text, tuple(elements))
     yield from reversed(behind)
 
 

@@ -1,4 +1,4 @@
-"""Word-processor documents, slides and e-books: zipped XML, of which only the files with text are changed."""
+"""Word-processor documents, slides and e-books: zipped XML, of which only files with text or languages change."""
 
 import copy
 import io
@@ -9,7 +9,9 @@ from pathlib import PurePath
 from xml.parsers import expat
 
 from transduce.errors import DataError
+from transduce.text.codes import UNKNOWN, Codes
 from transduce.text.markup import Links, Markup
+from transduce.text.named import name_language
 from transduce.text.paragraphs import Paragraphs
 
 # Limits for an unpacked document: bytes more than it has when packed, bytes of files with text, files.
@@ -39,14 +41,14 @@ _OLD = b"\xd0\xcf\x11\xe0"  # Office's format before 2007, also used for newer d
 class Office:
     """A document: `texts` are to be translated, and `fill` makes the same document with the translations."""
 
-    def __init__(self, name: str, content: bytes, most_text: int = MOST_TEXT):
-        self._content = content
-        ending = PurePath(name).suffix.lower()
+    def __init__(self, name: str, content: bytes, most_text: int = MOST_TEXT, codes: Codes = UNKNOWN):
+        self._content, self._codes = content, codes
+        self._ending = ending = PurePath(name).suffix.lower()
         self._pages: dict[str, Markup | Paragraphs] = {}
         """the files with text, by their names"""
         for own, read in _read(name, ending, content, most_text):
             try:
-                self._pages[own] = Markup(read.decode("utf-8")) if ending == ".epub" else Paragraphs(read)
+                self._pages[own] = Markup(read.decode("utf-8"), codes) if ending == ".epub" else Paragraphs(read)
             except (expat.ExpatError, ValueError) as error:
                 raise DataError(f"{name}: damaged: {own} is not readable XML ({error}); save it again") from None
         self.texts = [text for page in self._pages.values() for text in page.texts]
@@ -64,6 +66,7 @@ class Office:
                 if page := self._pages.get(info.filename):
                     filled = page.fill([next(left) for _ in page.texts])
                     content = filled.encode("utf-8", "replace") if isinstance(filled, str) else filled
+                content = name_language(self._ending, info.filename, content, self._codes)
                 archive.writestr(copy.copy(info), content)  # in the same order and with the same compression
         return made.getvalue()
 

@@ -37,6 +37,8 @@ class Layout:
     """one more than there are pieces"""
     tight: frozenset[int]
     """numbers of the pieces that needed no space after them, as in Chinese; their translations may need one"""
+    tag: str = ""
+    """the language tag that the text begins with, and the spaces behind it; the pieces have it, the gaps do not"""
 
     def join(self, translations: Sequence[str]) -> str:
         """Return the text with a translation in the place of each piece."""
