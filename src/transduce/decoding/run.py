@@ -16,9 +16,9 @@ from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
 from transduce.decoding.glossary import Term, describe_terms
 from transduce.decoding.options import Options, Request, lay_over
-from transduce.decoding.shelf import read_languages
+from transduce.decoding.shelf import read_directions, read_languages
 from transduce.decoding.translator import Translator
-from transduce.errors import DataError, TransduceError, UsageError
+from transduce.errors import DataError, TransduceError, UsageError, name_some
 from transduce.kernels import native
 from transduce.model.device import choose_device
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
@@ -146,11 +146,17 @@ def _find(path: Path, job: Job) -> Path:
 
 
 def _note_language(translator: Translator, text: str, job: Job) -> None:
-    """Print a note if a text is clearly not in the language that the model translates from."""
+    """Print a note if a text is clearly not in the model's language, or names none of its several target languages."""
     languages = read_languages(translator.loaded[0].about)
     if languages and not job.json_input and (other := find_other(text, languages[0])):
         expected, found = map(name_language, (languages[0], other))
         print(f"note: this looks like {found}, but the model translates from {expected}", file=sys.stderr)
+    if translator.tag or job.json_input or translator.subwords["source"].find_tag(text):
+        return
+    directions = read_directions(translator.loaded[0].folder)
+    if directions and all(direction.tag for direction in directions):
+        targets = name_some([direction.target for direction in directions])
+        print(f"note: this says no target language, and the model has several; give --tag: {targets}", file=sys.stderr)
 
 
 def _note_lacks(translator: Translator) -> None:

@@ -23,7 +23,7 @@ from transduce.decoding.rules import spell_piece
 from transduce.decoding.search import Task, search, search_all
 from transduce.decoding.terms import cut, find_lacking, is_forbidden, say_terms
 from transduce.decoding.translation import Alternative, Sentence, Translation, join
-from transduce.errors import ConfigError, DataError, TransduceError
+from transduce.errors import ConfigError, DataError, TransduceError, name_some
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.sentences import Layout, lay_out
@@ -58,9 +58,10 @@ class Translator:
         self.loaded, self.engine, self.unsaid, self.empty = list(loaded), engine, 0, 0
         first = self.loaded[0]
         self.search, self.subwords = first.config.search, first.subwords
-        self.tag = f">>{tag.strip('<>')}<<" if tag else ""
-        if self.tag and self.tag not in (known := self.subwords["source"].tags):
-            there = f"its tags are {', '.join(known)}" if known else "it has none"
+        self.tag = self.subwords["source"].tag_of(tag) if tag else ""
+        if tag and not self.tag:
+            known = self.subwords["source"].tags
+            there = f"its tags are {name_some(known)}" if known else "it has none"
             raise DataError(f"tag = {tag!r}: is not a language tag of {first.name}; {there}")
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
         self._positions = engine.config.max_positions if engine.config.positions == "learned" else None

@@ -156,7 +156,12 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 def name_language(code: str) -> str:
     """Return the English name of a language, or its code if none is known."""
-    return NAMES.get(code) or NAMES.get(code.partition("-")[0], code)
+    return NAMES.get(code) or NAMES.get(drop_region(code, ()), code)
+
+
+def plain_code(code: str) -> str:
+    """Return a language's code in the form in which codes are compared: pt-br for pt_BR."""
+    return code.lower().replace("_", "-")
 
 
 def drop_region(code: str, known: Iterable[str]) -> str:
