@@ -10,7 +10,6 @@ from typing import Any
 
 from transduce import strict
 from transduce.config import SearchConfig
-from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.documents import HTML, TEXTS, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import Lines, Output, as_json, read_request, refuse_existing, translate_lines
@@ -190,7 +189,7 @@ def _load(job: Job) -> Translator:
         # Torch translates a few texts sooner than the fast code is compiled, which is done meanwhile for the next time.
         native.compile_behind()
         engine = "torch"
-    translator = Translator.load(
+    return Translator.load(
         *job.models,
         device=job.device,
         precision=job.precision,
@@ -199,8 +198,6 @@ def _load(job: Job) -> Translator:
         glossary=job.glossary,
         tag=job.tag,
     )
-    refuse_parser(translator.subwords["target"], str(job.models[0]))
-    return translator
 
 
 def _describe(

@@ -13,6 +13,7 @@ import numpy as np
 from transduce.config import SearchConfig
 from transduce.decoding.alignment import Links, Place, align_words, attention_shares, match_unknown, read_places
 from transduce.decoding.beams import Hypothesis, Record
+from transduce.decoding.brackets import refuse_other
 from transduce.decoding.characters import is_byte, is_text
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
@@ -57,6 +58,7 @@ class Translator:
     def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None, tag: str = ""):
         self.loaded, self.engine, self.unsaid, self.empty = list(loaded), engine, 0, 0
         first = self.loaded[0]
+        refuse_other(first, parses=False)
         self.search, self.subwords = first.config.search, first.subwords
         self.tag = self.subwords["source"].tag_of(tag) if tag else ""
         if tag and not self.tag:

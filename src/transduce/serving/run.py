@@ -16,7 +16,6 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.glossary import Term, read_glossaries
 from transduce.decoding.shelf import Direction, read_directions
@@ -98,7 +97,6 @@ def load(
                 folder, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
             )
         first = loaded[folder]
-        refuse_parser(first.subwords["target"], str(folder))
         tag = first.subwords["source"].tag_of(target)
         translator = Translator(first.loaded, first.engine, terms.get((source, target)), tag)
         name = base = f"{name_of(translator)}-{target}" if tag else name_of(translator)
