@@ -217,13 +217,17 @@ def test_a_glossary_holds_for_all_that_a_server_translates(tmp_path: Path):
     (served,) = load_all(job)
     with running([served.desk.translator]) as server:
         asked = {"source": "en", "target": "de"}
-        texts = ["The contract is old.", "The house is old."]
+        # In the last one no word stands for the term alone.
+        texts = ["The contract is old.", "The house is old.", "Contract work is badly paid."]
         own = server.post("/v1/translate", {"texts": texts, **asked}).json["translations"]
-        assert ["Vereinbarung" in one["text"] for one in own] == [True, False]
-        libre = server.post("/translate", {"q": texts, **asked}).json["translatedText"]
-        assert libre == [one["text"] for one in own]
-        streamed = server.post("/v1/stream", {"text": "\n".join(texts), **asked}).body.decode()
-        assert streamed.count("Vereinbarung") == 1
+        assert ["Vereinbarung" in one["text"] for one in own] == [True, False, False]
+        unsaid = [sentence["unsaid"] for one in own for sentence in one["sentences"]]
+        assert unsaid == [[], [], ["Vereinbarung"]]
+        libre = server.post("/translate", {"q": texts, **asked}).json
+        assert libre == {"translatedText": [one["text"] for one in own]}
+        *passages, _ = events(server.post("/v1/stream", {"text": "\n".join(texts), **asked}).body)
+        assert [data["unsaid"] for _, data in passages] == unsaid
+        assert ["Vereinbarung" in str(data["text"]) for _, data in passages] == [True, False, False]
 
 
 def test_numbers_for_prometheus(server: Running):

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transduce.decoding.files import Lines, Output, as_json, read_request, refus
 from transduce.decoding.glossary import Term, describe_terms
 from transduce.decoding.options import Options, Request, lay_over
 from transduce.decoding.shelf import read_directions, read_languages
+from transduce.decoding.translation import Lacks
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, TransduceError, UsageError, name_some
 from transduce.kernels import native
@@ -76,16 +78,17 @@ def run_job(job: Job) -> None:
     if job.texts and (job.input or job.out):
         raise UsageError("texts on the command line are translated to standard output; leave out --input and --out")
     if job.texts:
-        translator = _load(job)
+        translator, lacks = _load(job), Lacks()
         for text in job.texts:
             _note_language(translator, text, job)
             if kind:
                 markup = Markup(text)
-                found = translate_document(translator, markup, options, strict.to_dict(config), common)
+                settings = strict.to_dict(config)
+                found = translate_document(translator, markup, options, settings, common, note=lacks.count)
                 print(markup.fill(found), flush=True)
             else:
-                print(_answer(translator, text, options, config, common, job), flush=True)
-        _note_lacks(translator)
+                print(_answer(translator, text, options, config, common, job, lacks), flush=True)
+        _note_lacks(lacks)
         return
     if job.out:
         refuse_existing(job.out)
@@ -96,7 +99,7 @@ def run_job(job: Job) -> None:
         _converse(_load(job), options, config, common, job)
         return
     with closing(Lines(job.input)) as lines:
-        translator = _load(job)
+        translator, lacks = _load(job), Lacks()
         if job.input and not lines.waits:  # a pipe's beginning can be read only once
             _note_language(translator, _read_beginning(job.input), job)
         with closing(Output(job.out, _describe(job, translator, options, config, common))) as output:
@@ -110,28 +113,30 @@ def run_job(job: Job) -> None:
                 json_input=job.json_input,
                 json_output=job.json,
                 alternatives=config.n_best > 1,
+                note=lacks.count,
             )
             if job.out:
                 now = f", {written:,} of them now" if output.done else ""
                 print(f"{job.out}: {output.done + written:,} lines{now}", file=sys.stderr)
-            _note_lacks(translator)
+            _note_lacks(lacks)
 
 
 def _translate_whole(kind: str, options: Options, config: SearchConfig, common: Request, job: Job) -> None:
     """Translate a document, which is written once all of it is translated."""
     document, settings = read_document(job.input, kind), strict.to_dict(config)
-    translator = _load(job)
+    translator, lacks = _load(job), Lacks()
+    translate = partial(translate_document, translator, document, options, settings, common, note=lacks.count)
     _note_language(translator, " ".join(document.texts)[:BEGINNING], job)
     if job.out is None:
-        sys.stdout.write(str(document.fill(translate_document(translator, document, options, settings, common))))
-        _note_lacks(translator)
+        sys.stdout.write(str(document.fill(translate())))
+        _note_lacks(lacks)
         return
     about = {"document": kind, **_describe(job, translator, options, config, common)}
     with closing(Output(job.out, about)) as output:
-        whole = document.fill(translate_document(translator, document, options, settings, common, output))
+        whole = document.fill(translate(output=output))
         output.finish(whole.encode("utf-8") if isinstance(whole, str) else whole)
     print(f"{job.out}: {'translated' if document.texts else 'copied unchanged, as it has no text'}", file=sys.stderr)
-    _note_lacks(translator)
+    _note_lacks(lacks)
 
 
 def _find(path: Path, job: Job) -> Path:
@@ -158,14 +163,14 @@ def _note_language(translator: Translator, text: str, job: Job) -> None:
         print(f"note: this says no target language, and the model has several; give --tag: {targets}", file=sys.stderr)
 
 
-def _note_lacks(translator: Translator) -> None:
+def _note_lacks(lacks: Lacks) -> None:
     """Print a note if translations are empty, or lack terms: their words are part of others, or were left out."""
-    if many := translator.empty:
+    if many := lacks.empty:
         what = "a sentence" if many == 1 else f"{many:,} sentences"
         print(
             f"note: the translation of {what} is empty; --min-tokens 1 makes the model say something", file=sys.stderr
         )
-    if many := translator.unsaid:
+    if many := lacks.unsaid:
         what = "a sentence" if many == 1 else f"{many:,} sentences"
         print(
             f"note: in {what}, terms are missing, as no word stands for them alone; --json names them", file=sys.stderr
@@ -220,7 +225,8 @@ def _converse(translator: Translator, options: Options, config: SearchConfig, co
     while True:
         try:
             text = _ask()
-            answer = _answer(translator, text, options, config, common, job)
+            lacks = Lacks()
+            answer = _answer(translator, text, options, config, common, job, lacks)
             _note_language(translator, text, job)
         except EOFError:
             print(file=sys.stderr)
@@ -229,13 +235,21 @@ def _converse(translator: Translator, options: Options, config: SearchConfig, co
             print(f"error: {error}", file=sys.stderr)
             continue
         print(answer, flush=True)
+        _note_lacks(lacks)
 
 
 def _answer(
-    translator: Translator, text: str, options: Options, config: SearchConfig, common: Request, job: Job
+    translator: Translator,
+    text: str,
+    options: Options,
+    config: SearchConfig,
+    common: Request,
+    job: Job,
+    lacks: Lacks,
 ) -> str:
     own = read_request(text, "your text") if job.json_input else Request(text)
     found = translator.translate(own.with_common(common), options, **strict.to_dict(config))
+    lacks.count(found)
     return as_json(found, options, config.n_best > 1) if job.json else found.text
 
 

@@ -50,13 +50,9 @@ class Translator:
     glossary: Glossary
     tag: str
     """the language tag, such as >>de<<, that is put before each sentence of a text without one; or nothing"""
-    unsaid: int
-    """how many of the sentences translated so far lack some of their terms"""
-    empty: int
-    """how many of them have an empty translation"""
 
     def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None, tag: str = ""):
-        self.loaded, self.engine, self.unsaid, self.empty = list(loaded), engine, 0, 0
+        self.loaded, self.engine = list(loaded), engine
         first = self.loaded[0]
         refuse_other(first, parses=False)
         self.search, self.subwords = first.config.search, first.subwords
@@ -189,8 +185,6 @@ class Translator:
                         texts.append(given)
                 numbers[-1].append((tasks[key], given))
         found, unsaid = self._search(texts, wanted, config, done)
-        self.unsaid += sum(map(bool, unsaid))
-        self.empty += sum(not len(best.tokens) for best, *_ in found)
         alternatives = self._describe(texts, wanted, found, options)
         return [
             join(
