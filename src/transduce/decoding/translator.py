@@ -193,7 +193,7 @@ class Translator:
                 [
                     _copy(piece)
                     if number == COPIED
-                    else self._sentence(piece, given, alternatives[number], unsaid[number])
+                    else self._sentence(piece, given, request, alternatives[number], unsaid[number])
                     for piece, (number, given) in zip(pieces, own)
                 ],
             )
@@ -293,20 +293,39 @@ class Translator:
         return read_places(self.loaded[0].about, self.loaded[0].model)
 
     def _sentence(
-        self, piece: str, given: str, alternatives: tuple[Alternative, ...], unsaid: tuple[str, ...]
+        self,
+        piece: str,
+        given: str,
+        request: Request,
+        alternatives: tuple[Alternative, ...],
+        unsaid: tuple[str, ...],
     ) -> Sentence:
         """Return a sentence with its alternatives, in capitals if the model was given it in lower case."""
         if given != piece:
             raised: dict[str, Alternative] = {}
             for one in alternatives:
-                raised.setdefault(text := one.text.upper(), replace(one, text=text))
+                raised.setdefault(text := self._to_capitals(one.text, request), replace(one, text=text))
             alternatives = tuple(raised.values())
         return Sentence(self._normal(given), alternatives, unsaid)
 
+    def _to_capitals(self, text: str, request: Request) -> str:
+        """Return a translation in capitals, but for its prefix and what was required, which stay as they were asked."""
+        prefix = self._normal(request.prefix)
+        spans = [(0, len(prefix))] if text.startswith(prefix) else []
+        spans += [span for phrase in request.require for span in find_whole(self._normal(phrase), text)]
+        kept = {place for span in spans for place in range(*span)}
+        return "".join(letter if place in kept else letter.upper() for place, letter in enumerate(text))
+
     def _to_small(self, piece: str, request: Request) -> str:
-        """Return a sentence in capitals as lower case, if the model could only spell it; not with anything required."""
-        subwords = self.subwords["source"]
-        if not in_capitals(piece) or request.prefix or request.require or subwords.find_tag(piece):
+        """Return a sentence in capitals as lower case, if the model could only spell it.
+
+        Not with a prefix or a required phrase in capitals, as nobody knows which of its letters are small, nor with one
+        that would be forbidden, as what is forbidden then is so in any case.
+        """
+        subwords, fixed = self.subwords["source"], list(filter(None, (request.prefix, *request.require)))
+        if not in_capitals(piece) or subwords.find_tag(piece) or any(map(in_capitals, fixed)):
+            return piece
+        if any(find_whole(one.casefold(), phrase.casefold()) for one in request.forbid for phrase in fixed):
             return piece
         small = piece.lower()
         capitals, letters = (len(subwords.encode(self._normal(text))) for text in (piece, small))
