@@ -1,6 +1,7 @@
 """Parsing from a treebank to scores, on the command line and in Python."""
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -355,7 +356,8 @@ def test_a_model_that_translates_is_no_parser(tmp_path: Path) -> None:
     config = Config(model=ModelConfig(vocabulary=len(subwords), layers=1, d_model=8, d_ff=8, heads=1))
     weights = Transformer(config.model).state_dict()
     save_model(tmp_path / "model", config, weights, {"source": subwords, "target": subwords}, {})
-    with pytest.raises(DataError, match="model: the model was not trained on trees; prepare trees with"):
+    said = f"{tmp_path / 'model'}: was not trained on trees, and does not parse; use transduce translate, or in Python "
+    with pytest.raises(DataError, match=f"^{re.escape(said)}Translator\\.load$"):
         Parser.load(tmp_path / "model", threads=1)
 
 
@@ -389,9 +391,21 @@ def test_a_share_of_the_words_ranks_trees_and_the_log_probability_is_whole(
     assert len(known) < ranked  # trees that were found with several shares
 
 
-def test_the_sequences_can_be_translated_too(folder: Path) -> None:
-    found = Translator.load(folder / "run", threads=1).translate("the dog sees a cat .", max_tokens=20)
-    assert set(found.text.split()) <= {"(", "XX", ")S", ")NP", ")VP", ")PP", ")ADVP"}
+def test_a_parser_is_no_translator(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, text, other = str(folder / "run"), str(folder / "dev.txt"), tmp_path / "other.txt"
+    other.write_bytes((folder / "dev.txt").read_bytes().upper())
+    said = f"{Path(run) / 'model'}: was trained on trees, and does not translate; use transduce parse, or in Python "
+    with pytest.raises(DataError, match=f"^{re.escape(said)}Parser\\.load$"):
+        Translator.load(run, threads=1)
+    for command in (
+        ["translate", run, "--text", "the dog"],
+        ["show", run, "the dog", "--json"],
+        ["serve", f"en-de={run}", "--port", "0"],
+        ["score", str(other), "--reference", text, "--source", text, "--model", run, "--metrics", "exact"],
+    ):
+        assert main(command) == 1
+        out, err = capsys.readouterr()
+        assert (out, err.splitlines()[-1]) == ("", f"error: {said}Parser.load")
 
 
 def test_the_names_are_exported() -> None:

@@ -10,7 +10,7 @@ TransduceError            exit code 1: something given to transduce is wrong
 Messages say what was found, what was wanted and what to do, and name the file, line or key.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -92,3 +92,8 @@ def suggest(wrong: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     near = [name for name in known if own and name.lstrip("-").rpartition(".")[2].replace("_", "-") == own]
     near = near or get_close_matches(wrong, known, n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def name_some(names: Sequence[str], most: int = 8) -> str:
+    """Return the first of some names as a list, and how many there are if these are not all."""
+    return ", ".join(names[:most]) + (f", … ({len(names):,} in all)" if len(names) > most else "")

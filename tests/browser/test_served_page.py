@@ -75,6 +75,20 @@ def test_what_is_typed_is_translated(visit: Visit, loaded: list[Translator]):
     expect(page.locator("#translation")).to_have_text("")
 
 
+def test_terms_that_were_not_said_are_named(visit: Visit, loaded: list[Translator]):
+    terms = {"two": "Groschen", "nine": "Kreuzer", "dollars": "Gulden"}
+    ours = Translator(loaded[0].loaded, loaded[0].engine, terms)
+    unsaid = ours.translate(f"{TEXT} and two").unsaid
+    assert unsaid
+    with running([ours, *loaded[1:]]) as server:
+        page = visit(at=server)
+        translate(page, f"{TEXT} and two")
+        expect(page.locator("#status")).to_have_text(f"not said: {', '.join(unsaid)}")
+        page.locator("#text").fill("and")
+        expect(page.locator("#translation")).to_have_text(ours.translate("and").text, use_inner_text=True)
+        expect(page.locator("#status")).to_have_text("")
+
+
 def test_languages_are_found_out_and_swapped(visit: Visit, loaded: list[Translator]):
     page = visit()
     page.locator("#text").fill("das ist nicht gut")

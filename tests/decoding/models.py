@@ -23,6 +23,13 @@ def learn_subwords(size: int = 330) -> Subwords:
     return Subwords(learn(lines, SubwordsConfig(size=size, coverage=1.0)))
 
 
+def learn_tagged(*languages: str) -> Subwords:
+    """Learn the same subwords with a tag for each of these languages."""
+    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
+    tags = tuple(f">>{language}<<" for language in languages)
+    return Subwords(learn(lines, SubwordsConfig(size=330 + len(tags), coverage=1.0, symbols=tags)))
+
+
 def save_tiny(
     folder: Path,
     *,

@@ -181,5 +181,5 @@ def test_a_tree_that_cannot_fit_is_refused() -> None:
     [[*SPECIAL, "▁the", "▁dog"], [*SPECIAL, "▁XX", "▁(", "▁)NP", "▁dog", "s"], SPECIAL, [*SPECIAL, "▁(", "▁)"]],
 )
 def test_a_vocabulary_of_words_is_no_parsers(pieces: list[str]) -> None:
-    with pytest.raises(DataError, match="the model was not trained on trees"):
+    with pytest.raises(DataError, match="the vocabulary is not one of trees; prepare trees with"):
         Brackets.find(pieces)

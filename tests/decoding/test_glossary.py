@@ -17,6 +17,7 @@ from sentencepiece import SentencePieceTrainer
 from transduce.decoding.glossary import Glossary, check_terms, describe_terms, find_said, find_whole, read_glossary, say
 from transduce.decoding.options import Request
 from transduce.decoding.terms import cut, is_like
+from transduce.decoding.translation import Lacks
 from transduce.decoding.translator import Translator
 from transduce.errors import ConfigError, DataError
 from transduce.text.subwords import Subwords
@@ -302,7 +303,7 @@ def test_a_term_that_is_inflected_or_in_a_compound_is_said(plain: Translator):
     assert [one.text for one in ours.translate(texts)] == before
     assert "Verträgen" in before[0]
     assert "Vertrags" in before[1]
-    assert ours.unsaid == 0
+    assert [one.unsaid for one in ours.translate(texts)] == [(), ()]
 
 
 def test_what_no_word_stands_for_alone_stays_and_is_named(plain: Translator):
@@ -311,7 +312,12 @@ def test_what_no_word_stands_for_alone_stays_and_is_named(plain: Translator):
     found = ours.translate(texts)
     assert [one.text for one in found] == [one.text for one in plain.translate(texts)]
     assert [sentence.unsaid for one in found for sentence in one.sentences] == [("Abstimmung",), ()]
-    assert ours.unsaid == 1
+    both, lacks = ours.translate(" ".join([*texts, texts[0]]), split="always"), Lacks()
+    assert [sentence.unsaid for sentence in both.sentences] == [("Abstimmung",), (), ("Abstimmung",)]
+    assert both.unsaid == ("Abstimmung",)
+    for one in (*found, both):
+        lacks.count(one)
+    assert (lacks.unsaid, lacks.empty) == (3, 0)
 
 
 def test_of_a_long_text_each_sentence_has_its_own_terms(box: Translator):
@@ -399,7 +405,10 @@ def test_from_the_command_line(box: Translator, tmp_path: Path, capfd: pytest.Ca
     assert run_job(BOX, *flags, "--json", source=source) == 0
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [line["sentences"][0].get("unsaid") for line in lines] == [None, ["Vereinbarung"]]
-    capfd.readouterr()
+    page = tmp_path / "page.html"
+    page.write_text("<p>The contract is old.</p><p>Contract work.</p><p>Contract work in a <b>house</b>.</p>")
+    assert run_job(BOX, *flags, "--input", str(page), source=source) == 0
+    assert "note: in 2 sentences, terms are missing" in capfd.readouterr().err
     terms.write_text("contract Vereinbarung\n")
     assert run_job(BOX, *flags, source=source) == 1
     assert f"{terms}:1: has no tab" in capfd.readouterr().err

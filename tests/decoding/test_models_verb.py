@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from models import save_tiny
+from models import learn_tagged, save_tiny
 
 from transduce import Translator, places
 from transduce.cli import main
@@ -82,11 +82,39 @@ def test_a_first_text_does_not_wait_for_a_compiler(
     assert capsys.readouterr().out.splitlines() == expected
 
 
+def test_a_target_of_several_is_asked_for_with_its_tag(
+    box: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    folder = save_tiny(box / "many", subwords=learn_tagged("ka", "it"), about={"languages": ["en", "mul"]})
+    model = Translator.load(folder)
+    for to in ("it", "ka"):
+        expected = [found.text for found in model.translate([f">>{to}<< {text}" for text in TEXTS])]
+        assert main(["translate", "--to", to, *TEXTS]) == 0
+        out, err = capsys.readouterr()
+        assert (out.splitlines(), err) == (expected, "")
+    assert main(["show", "--to", "it", "--json", TEXTS[0]]) == 0
+    assert json.loads(capsys.readouterr().out)["source"]["text"] == f">>it<< {TEXTS[0]}"
+    assert main(["models"]) == 0
+    assert "en-ka, en-it" in capsys.readouterr().out
+    assert main(["models", "--json"]) == 0
+    targets = {each["name"]: each["targets"] for each in json.loads(capsys.readouterr().out)}
+    assert targets == {"en-de": ["de"], "fr-de": ["de"], "many": ["ka", "it"]}
+    # By its name it has to be told, unless a text tells.
+    note = "note: this says no target language, and the model has several; give --tag: ka, it\n"
+    for text, said in ((TEXTS[0], note), (f">>it<< {TEXTS[0]}", "")):
+        assert main(["translate", "many", "--text", text]) == 0
+        assert capsys.readouterr().err == said
+    assert main(["translate", "many", "--tag", "it", "--text", TEXTS[0]]) == 0
+    assert capsys.readouterr() == (model.translate(f">>it<< {TEXTS[0]}").text + "\n", "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--to", "it", "ciao"], "no model translates into it; available: en-de, fr-de"),
+        (["--to", "it", "ciao"], "no model translates into it; available: en-de, fr-de, en-ka; put"),
         (["--to", "de", "--from", "it", "ciao"], "no model translates it-de"),
+        (["--to", "ka", "--tag", "fr", "x"], "--to ka and --tag fr both name a target language; leave out --tag"),
         (["--from", "en", "RUN"], "--from picks among the models for --to; give --to as well"),
         ([], "name a RUN, or give --to LANGUAGE"),
         (["--to", "de", "x", "--out", "y"], "texts on the command line are translated to standard output"),
@@ -94,6 +122,7 @@ def test_a_first_text_does_not_wait_for_a_compiler(
     ids=str,
 )
 def test_what_cannot_be_is_answered(box: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str):
+    save_tiny(box / "many", subwords=learn_tagged("ka"), about={"languages": ["en", "mul"]})
     assert main(["translate", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from models import SEARCH, learn_subwords, save_tiny
+from models import SEARCH, learn_subwords, learn_tagged, save_tiny
 
 from transduce import strict
 from transduce.config import SearchConfig
@@ -169,6 +169,31 @@ def test_what_is_forbidden_of_capitals_is_forbidden_in_any_case(translator: Tran
         assert translator.translate([Request(CAPITALS, forbid=small.forbid), small])[1] == translator.translate(small)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "require", "expected"),
+    [
+        ("Vier", (), r"Vier"),
+        ("Vier Euro und ne", (), r"Vier Euro und ne"),
+        ("", ("Vier Euro", "EU"), r".*\b(Vier Euro\b.*\bEU|EU\b.*\bVier Euro)\b"),
+        ("42", ("é",), r"42.*\bé\b"),
+    ],
+)
+def test_what_was_asked_for_of_capitals_stays_as_it_was_typed(
+    translator: Translator, prefix: str, require: tuple[str, ...], expected: str
+):
+    """All else is what the sentence in lower case becomes, in capitals."""
+    request = Request(CAPITALS, prefix, require)
+    found = translator.translate(request, beam=4, n_best=2, extra_tokens=40)
+    small = translator.translate(replace(request, text=CAPITALS.lower()), beam=4, n_best=2, extra_tokens=40)
+    assert found.sentences[0].source == CAPITALS.lower()
+    assert found.text.casefold() == small.text.casefold()
+    assert re.match(expected, found.text)
+    rest = found.text.removeprefix(prefix)
+    for phrase in require:
+        rest = re.sub(rf"\b{phrase}\b", "", rest)
+    assert rest == rest.upper()
+
+
 def test_alternatives_that_differ_in_capitals_alone_are_one(translator: Translator, monkeypatch: pytest.MonkeyPatch):
     some = [Alternative(text, -score, -score, True, (), ()) for score, text in enumerate(["Ja", "Nein", "ja"])]
     monkeypatch.setattr(Translator, "_describe", lambda *_: [tuple(some)])
@@ -179,14 +204,15 @@ def test_alternatives_that_differ_in_capitals_alone_are_one(translator: Translat
     ("request_", "settings"),
     [
         (Request(CAPITALS), {"capitals": False}),
-        (Request(CAPITALS, prefix="drei"), {}),
-        (Request(CAPITALS, require=("drei",)), {}),
+        (Request(CAPITALS, prefix="DREIUNDZWANZIG"), {}),
+        (Request(CAPITALS, require=("vier", "DREIUNDZWANZIG")), {}),
+        (Request(CAPITALS, prefix="Vier", forbid=("vier",)), {}),
         (Request("Twenty-Three Euros"), {}),
         (Request("TWO"), {}),
     ],
 )
 def test_other_capitals_are_left_as_they_are(translator: Translator, request_: Request, settings: dict[str, Any]):
-    """If it is switched off, if more is asked for, or if they may be a name or an abbreviation."""
+    """If it is switched off, if they may be a name or an abbreviation, or if what is asked for is in capitals too."""
     found = translator.translate(request_, **settings)
     assert found.sentences[0].source == request_.text
     assert found == translator.translate(request_, capitals=False)
@@ -487,15 +513,14 @@ def test_a_tag_that_was_learned_is_given_to_every_sentence(tmp_path: Path):
 
 def save_tagged(folder: Path) -> Path:
     """Save a model with random weights that has two language tags."""
-    lines = [line for pair in numbers.corpus("train", 400) for line in pair]
-    config = SubwordsConfig(size=330, coverage=1.0, symbols=(">>de<<", ">>fr<<"))
-    return save_tiny(folder, subwords=Subwords(learn(lines, config)))
+    return save_tiny(folder, subwords=learn_tagged("de", "fr"))
 
 
 def test_a_translators_tag_is_put_before_texts_that_have_none(tmp_path: Path):
     folder = save_tagged(tmp_path / "many")
     plain, tagged = Translator.load(folder, device="cpu"), Translator.load(folder, device="cpu", tag="fr")
-    assert tagged.tag == Translator(plain.loaded, plain.engine, tag=">>fr<<").tag == ">>fr<<"
+    for tag in ("fr", ">>fr<<", "FR", "fr_CA", "fr-CA"):  # a region's tag is that of the language, as with --to
+        assert Translator(plain.loaded, plain.engine, tag=tag).tag == ">>fr<<"
     texts = ["Twenty-one euros.", "The twenty-first of June", "nine dollars"]
     for text in texts:
         (wanted,) = plain.translate(f">>fr<< {text}", alignments=True).sentences

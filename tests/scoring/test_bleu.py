@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from sacrebleu.tokenizers import tokenizer_spm
 
 from transduce.errors import DataError, TransduceError, UsageError
-from transduce.scoring.bleu import TOKENIZER_OF, corpus_bleu
+from transduce.scoring import bleu
+from transduce.scoring.bleu import TOKENIZER_OF, UNSPACED, choose_tokenizer, corpus_bleu
 
 WORDS = st.sampled_from(["the", "cat", "Cat", "sat.", "on", "mats", "1,000.5", "»so«", "猫", ""])
 SENTENCES = st.lists(WORDS, max_size=9).map(" ".join)
@@ -83,10 +84,56 @@ def test_nothing_is_left_out_of_a_score_unseen():
         corpus_bleu([], [])
 
 
-def test_the_tokenizer_of_a_language_is_sacrebleus_choice():
-    for language, tokenize in TOKENIZER_OF.items():
-        assert sacrebleu.BLEU._TOKENIZER_MAP[language] == tokenize
-    assert set(TOKENIZER_OF) == set(sacrebleu.BLEU._TOKENIZER_MAP)
+LINES = {
+    "zh": ["今天天气很好，我们去公园。", "他在学习中文"],
+    "ja": ["今日は天気がいいから散歩しましょう。", "東京都渋谷区", "これはペンです"],
+    "ko": ["오늘은 날씨가 좋아요.", "서울에 갑니다"],
+    "th": ["วันนี้อากาศดีมาก", "ฉันไปโรงเรียน"],
+    "lo": ["ມື້ນີ້ອາກາດດີ"],
+    "km": ["ថ្ងៃនេះអាកាសធាតុល្អ"],
+    "my": ["ဒီနေ့ ရာသီဥတု ကောင်းတယ်"],
+    "bo": ["དེ་རིང་གནམ་གཤིས་ཡག་པོ་འདུག།"],
+}
+
+
+def test_the_tokenizer_of_a_language_is_sacrebleus_choice_if_it_has_one():
+    theirs = sacrebleu.BLEU._TOKENIZER_MAP
+    assert {language: TOKENIZER_OF[language] for language in theirs} == theirs
+    others = {language: name for language, name in TOKENIZER_OF.items() if language not in theirs}
+    assert others == dict.fromkeys(UNSPACED - theirs.keys(), "char")
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_tokenizer_is_chosen_by_the_language_or_else_by_the_script(installed: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bleu, "_is_installed", lambda tokenize: installed)
+    expected = TOKENIZER_OF | ({} if installed else {"ja": "char", "ko": "13a"})
+    for language, name in expected.items():
+        for code in (language, language.upper(), f"{language}-XX", f"{language}_xx"):
+            assert choose_tokenizer(code) == name
+    for language, lines in LINES.items():
+        mixed = [*lines, *["Angela Merkel 2024", "42", "?!"][: len(lines) - 1]]
+        for told in ("", "en-x", "mul"):
+            assert choose_tokenizer(told, mixed) == expected[language]
+    # A name in another script does not make a text one without spaces.
+    assert choose_tokenizer("", ["Sie heißt 东京.", "東京", "So ist es.", "Das ist gut."]) == "13a"
+    assert choose_tokenizer("", []) == choose_tokenizer("de") == choose_tokenizer("", ["…", "42"]) == "13a"
+    assert choose_tokenizer("th", LINES["zh"]) == "char"  # what is said counts
+
+
+def test_what_sacrebleu_cannot_load_counts_as_not_installed(monkeypatch: pytest.MonkeyPatch):
+    for language in ("ja", "ko"):
+        module = __import__(f"sacrebleu.tokenizers.tokenizer_{language}_mecab", fromlist=["MeCab"])
+        monkeypatch.setattr(module, "MeCab", None)
+    assert (choose_tokenizer("ja"), choose_tokenizer("ko"), choose_tokenizer("zh")) == ("char", "13a", "zh")
+
+
+def test_a_line_without_spaces_is_more_than_one_word():
+    """One character more is wrong in each line, so no line is right as a whole, but nearly all characters are."""
+    for language in UNSPACED - {"dz"}:
+        lines = [line.replace(" ", "") * 3 for line in LINES[language]]  # Burmese may have some, between phrases
+        name = choose_tokenizer("", lines)
+        assert corpus_bleu([line + "X" for line in lines], lines).score < 30
+        assert corpus_bleu([line + "X" for line in lines], lines, tokenize=name).score > 75
 
 
 def test_an_unknown_tokenizer_is_named():

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import sacrebleu
 from systems import damage, make_sentences, write
 
 from transduce.errors import DataError, UsageError
+from transduce.scoring import bleu
 from transduce.scoring.findings import ScoreJob, ScoreReport
 from transduce.scoring.perplexity import Likelihood
 from transduce.scoring.score import publish, resolve, score
@@ -58,7 +60,9 @@ def test_all_metrics_are_measured_unless_some_are_chosen(files: dict[str, Path])
     assert [some.name for some in chosen] == ["ter", "bleu"]
 
 
-def test_the_language_is_that_of_the_references_name():
+def test_the_language_is_that_of_the_references_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bleu, "_is_installed", lambda tokenize: True)
+
     def settings_of(reference: str, **options: Any) -> tuple[str | None, str, bool]:
         settings, metrics = resolve(ScoreJob(systems=(Path("a"),), references=(Path(reference),), **options))
         return settings.language, settings.tokenize, "paper" in metrics
@@ -67,9 +71,39 @@ def test_the_language_is_that_of_the_references_name():
     assert settings_of("newstest2014.de", language="fr") == ("fr", "13a", True)
     assert settings_of("reference.txt") == (None, "13a", False)
     assert settings_of("reference.ja") == ("ja", "ja-mecab", False)
-    assert settings_of("reference.zh") == ("zh", "zh", True)
+    assert settings_of("reference.zh") == ("zh", "zh", False)
+    assert settings_of("reference.zh-TW.gz") == ("zh-tw", "zh", False)
+    assert settings_of("reference.th") == ("th", "char", False)
     assert settings_of("reference", language="ko") == ("ko", "ko-mecab", False)
     assert settings_of("reference.ja", tokenize="char") == ("ja", "char", False)
+
+
+THAI = ["วันนี้อากาศดีมาก", "ฉันไปโรงเรียน", "เขากินข้าว"]
+
+
+def test_a_text_without_spaces_is_scored_as_one_in_training_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """With sacreBLEU's characters, and without what counts words, whether or not the language is named."""
+    monkeypatch.setattr(bleu, "_is_installed", lambda tokenize: False)
+    said = [f"{THAI[0]}แดด", THAI[1], "เธอกินข้าว"]
+    for name, told, language in (("ref.th", None, "Thai"), ("ref", None, "Thai"), ("ref", "ja", "Japanese")):
+        for path, lines in ((tmp_path / "said", said), (tmp_path / name, THAI)):
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        paths: dict[str, Any] = {"systems": (tmp_path / "said",), "references": (tmp_path / name,)}
+        job = ScoreJob(**paths, language=told, samples=0)
+        found = score(job)
+        assert [one.name for one in found.scores[0]] == ["bleu", "chrf", "exact"]
+        theirs = sacrebleu.BLEU(tokenize="char")
+        assert found.scores[0][0].value == theirs.corpus_score(said, [THAI]).score
+        assert found.scores[0][0].signature == str(theirs.get_signature())
+        err = capsys.readouterr().err
+        assert f"between them, and {language} is written without; --metrics names them all the same\n" in err
+        mecab = "ja-mecab, is not installed, so BLEU takes char; for the usual scores: pip install 'sacrebleu[ja]'\n"
+        assert (mecab in err) == (language == "Japanese")
+        asked = replace(job, metrics=("ter", "bleu"), tokenize="13a")
+        assert [one.name for one in score(asked).scores[0]] == ["ter", "bleu"]
+        assert "note" not in capsys.readouterr().err
 
 
 def test_it_is_said_why_the_papers_bleu_is_left_out(files: dict[str, Path], capsys: pytest.CaptureFixture[str]):

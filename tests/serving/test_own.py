@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from server import Running, running, save_tiny
 
 from transduce.decoding.options import Request
+from transduce.decoding.shelf import find_direction
 from transduce.decoding.translator import Translator
+from transduce.errors import DataError
 from transduce.seeing.branches import find_branches
 from transduce.seeing.sentence import see
 from transduce.serving.metrics import Metrics
+from transduce.serving.models import Models, Served
 from transduce.serving.options import ServeConfig
-from transduce.serving.run import ServeJob, describe_tag, find_languages, load, read_terms
+from transduce.serving.run import ServeJob, describe_tag, find_directions, load, read_terms
 from transduce.text import numbers
 from transduce.text.subwords import Subwords, SubwordsConfig, learn
 
@@ -70,19 +74,54 @@ def test_prefixes_and_phrases_are_kept(server: Running, loaded: list[Translator]
         assert found["text"].startswith("zwei")
 
 
-def test_a_model_with_language_tags_serves_each_of_its_languages(tmp_path: Path):
+def learn_tagged(*languages: str) -> Subwords:
     lines = [line for pair in numbers.corpus("train", 400) for line in pair]
-    tagged = Subwords(learn(lines, SubwordsConfig(size=500, coverage=1.0, symbols=(">>de<<", ">>fr<<"))))
-    folder = save_tiny(tmp_path / "many", 1, subwords=tagged)
-    job = make_job(*(f"en-{target}={folder}" for target in ("de", "fr", "ka")))
-    served = list(load(job, [find_languages(model) for model in job.models], {}, Metrics()))
+    tags = tuple(f">>{language}<<" for language in languages)
+    return Subwords(learn(lines, SubwordsConfig(size=500, coverage=1.0, symbols=tags)))
+
+
+def load_all(job: ServeJob) -> list[Served]:
+    """Load a job's models as a server does, with their desks closed."""
+    directions = [direction for model in job.models for direction in find_directions(model)]
+    terms = read_terms(job.glossaries, [(one.source, one.target) for one in directions])
+    served = list(load(job, directions, terms, Metrics()))
     for one in served:
         one.desk.close()
+    return served
+
+
+def test_a_model_with_language_tags_serves_each_of_its_languages(tmp_path: Path):
+    folder = save_tiny(tmp_path / "many", 1, subwords=learn_tagged("de", "fr", "pt_br"))
+    served = load_all(make_job(*(f"en-{target}={folder}" for target in ("de", "fr", "ka", "pt_BR", "de_AT"))))
     translators = [one.desk.translator for one in served]
-    assert [one.tag for one in translators] == [">>de<<", ">>fr<<", ""]  # the last takes texts with their own tags
+    # Texts into ka need tags of their own; a region has the tag of its language.
+    assert [one.tag for one in translators] == [">>de<<", ">>fr<<", "", ">>pt_br<<", ">>de<<"]
+    assert [one.name for one in served] == ["many-de", "many-fr", "many", "many-pt-BR", "many-de-AT"]
     assert len({id(one.engine) for one in translators}) == 1
-    own = ", no tag for it: texts must begin with their own (>>de<<, >>fr<<)"
-    assert [describe_tag(one) for one in translators] == [", tag: >>de<<", ", tag: >>fr<<", own]
+    own = ", no tag for it: texts must begin with their own (>>de<<, >>fr<<, >>pt_br<<)"
+    assert [describe_tag(one) for one in translators[:3]] == [", tag: >>de<<", ", tag: >>fr<<", own]
+
+
+def test_a_model_that_knows_its_languages_serves_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TRANSDUCE_MODELS", str(tmp_path))
+    save_tiny(tmp_path / "many", 1, ("en", "mul"), learn_tagged("sw", "pt_br"))
+    served = load_all(make_job("many"))
+    assert [(one.source, one.target, one.desk.translator.tag) for one in served] == [
+        ("en", "sw", ">>sw<<"),
+        ("en", "pt-br", ">>pt_br<<"),
+    ]
+    assert Models(served).choose(TEXT, "en", "pt_BR")[0] is served[1]
+    # By its language, the one that is asked for.
+    (found,) = load_all(replace(make_job(), models=[find_direction("pt-BR")]))
+    assert (found.target, found.desk.translator.tag) == ("pt-br", ">>pt_br<<")
+    silent = save_tiny(tmp_path / "silent", 1, subwords=learn_tagged("sw", "ka"))
+    with pytest.raises(
+        DataError, match=r"translates into sw, ka, but .* from which language; .*, as in en-sw=.*silent$"
+    ):
+        find_directions(str(silent))
+    save_tiny(tmp_path / "none", 1)
+    with pytest.raises(DataError, match=r"^none: does not say its languages; give them, as in en-de=none$"):
+        find_directions("none")
 
 
 def test_models_are_chosen_by_languages_or_names(server: Running):
@@ -175,18 +214,20 @@ def test_a_glossary_holds_for_all_that_a_server_translates(tmp_path: Path):
     terms = tmp_path / "terms.tsv"
     terms.write_text("contract\tVereinbarung\n")
     job = make_job("en-de", glossaries=[f"en-de={terms}"])
-    folders = [find_languages("en-de")]
-    (served,) = load(job, folders, read_terms(job.glossaries, [pair for _, pair in folders]), Metrics())
-    served.desk.close()
+    (served,) = load_all(job)
     with running([served.desk.translator]) as server:
         asked = {"source": "en", "target": "de"}
-        texts = ["The contract is old.", "The house is old."]
+        # In the last one no word stands for the term alone.
+        texts = ["The contract is old.", "The house is old.", "Contract work is badly paid."]
         own = server.post("/v1/translate", {"texts": texts, **asked}).json["translations"]
-        assert ["Vereinbarung" in one["text"] for one in own] == [True, False]
-        libre = server.post("/translate", {"q": texts, **asked}).json["translatedText"]
-        assert libre == [one["text"] for one in own]
-        streamed = server.post("/v1/stream", {"text": "\n".join(texts), **asked}).body.decode()
-        assert streamed.count("Vereinbarung") == 1
+        assert ["Vereinbarung" in one["text"] for one in own] == [True, False, False]
+        unsaid = [sentence["unsaid"] for one in own for sentence in one["sentences"]]
+        assert unsaid == [[], [], ["Vereinbarung"]]
+        libre = server.post("/translate", {"q": texts, **asked}).json
+        assert libre == {"translatedText": [one["text"] for one in own]}
+        *passages, _ = events(server.post("/v1/stream", {"text": "\n".join(texts), **asked}).body)
+        assert [data["unsaid"] for _, data in passages] == unsaid
+        assert ["Vereinbarung" in str(data["text"]) for _, data in passages] == [True, False, False]
 
 
 def test_numbers_for_prometheus(server: Running):

@@ -14,6 +14,7 @@ from threads import one_thread
 
 from transduce.config import BatchConfig, Config, ModelConfig, SearchConfig, TrainingConfig
 from transduce.model.transformer import Transformer
+from transduce.scoring.bleu import choose_tokenizer
 from transduce.text.batches import Batches
 from transduce.text.shards import DataSet
 from transduce.text.subwords import BEGIN, END, PAD
@@ -159,6 +160,7 @@ def test_bleu_is_sacrebleus_of_greedy_translations(model: Transformer, held: Dat
     assert found.signature == str(metric.get_signature())
     # Where words have no spaces between them, 13a would count sentences.
     for languages, tokenize in ((["en", "zh-TW"], "zh"), (["en", "th"], "char"), (["zh", "en"], "13a")):
+        assert choose_tokenizer(languages[1]) == tokenize  # as `transduce score` does
         told = replace_config(held, languages=languages)
         expected_so = sacrebleu.BLEU(tokenize=tokenize).corpus_score(translations, [references]).score
         assert score(model, told, config).bleu == expected_so

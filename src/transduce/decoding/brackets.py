@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transduce.errors import DataError, UsageError
+from transduce.errors import DataError
+from transduce.model.saved import Loaded
 from transduce.text.shards import DataSet
 from transduce.text.subwords import END, SPACE, UNKNOWN, Subwords
 from transduce.text.trees import CLOSE, OPEN, WORD, Tree, TreeError, escape_word, from_sequence, say_word
@@ -49,7 +50,7 @@ class Brackets:
         leaves[: END + 1] = False
         whole = all(piece.startswith(SPACE) and piece != SPACE + CLOSE for piece in pieces[END + 1 :])
         if not (whole and opens.any() and closes.any() and leaves.any()):
-            raise DataError("the model was not trained on trees; prepare trees with: transduce prepare --task parsing")
+            raise DataError("the vocabulary is not one of trees; prepare trees with: transduce prepare --task parsing")
         names = sorted({symbol[1:] for symbol, one in zip(symbols, opens | closes) if one and len(symbol) > 1})
         numbers = {name: number for number, name in enumerate(names, 1)}
         found = [numbers.get(symbol[1:], 0) if one else 0 for symbol, one in zip(symbols, opens | closes)]
@@ -74,13 +75,22 @@ def find_brackets(pieces: tuple[str, ...]) -> Brackets:
     return Brackets.find(pieces)
 
 
-def refuse_parser(subwords: Subwords, name: str) -> None:
-    """Refuse a parser, whose output is not a translation."""
+def is_parser(target: Subwords) -> bool:
+    """Whether a model with this target vocabulary was trained on trees."""
     try:
-        find_brackets(tuple(subwords.pieces(range(len(subwords)))))
+        find_brackets(tuple(target.pieces(range(len(target)))))
     except DataError:
+        return False
+    return True
+
+
+def refuse_other(loaded: Loaded, *, parses: bool) -> None:
+    """Refuse a parser to translate with, or a translator to parse with: its output would mean nothing."""
+    if is_parser(loaded.subwords["target"]) == parses:
         return
-    raise UsageError(f"{name}: was trained on trees, and does not translate; use: transduce parse {name}")
+    what = "was not trained on trees, and does not parse" if parses else "was trained on trees, and does not translate"
+    verb, name = ("translate", "Translator") if parses else ("parse", "Parser")
+    raise DataError(f"{loaded.folder}: {what}; use transduce {verb}, or in Python {name}.load")
 
 
 def trees_of(data: DataSet, split: str, most: int) -> Iterator[tuple[int, Tree]]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from transduce.decoding.alignment import Links
 from transduce.decoding.files import Output, window_size
 from transduce.decoding.options import Options, Request
 from transduce.decoding.shelf import read_languages
+from transduce.decoding.translation import Translation
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.progress import show_progress
@@ -78,10 +80,12 @@ def translate_document(
     settings: dict[str, Any],
     common: Request,
     output: Output | None = None,
+    note: Callable[[Translation], None] = lambda translation: None,
 ) -> list[tuple[str, Links | None]]:
     """Translate a document's texts; `common` applies to all of them, and its own text is not used.
 
-    Translations are written to `output`, if given, as they come; those it has from an earlier run are taken from it.
+    `note` is called with each new translation. Translations are written to `output`, if given, as they come; those it
+    has from an earlier run are taken from it.
     """
     every = document.texts
     found = _take_up(output, every) if output else []
@@ -90,6 +94,7 @@ def translate_document(
         while texts := every[len(found) : len(found) + window_size(len(found))]:
             requests = [Request(text).with_common(common) for text in texts]
             for translation in translator.stream(requests, options, **settings):
+                note(translation)
                 version = translation.versions()[0]
                 found.append((version.text, version.links))
                 task.update(len(found), len(found))

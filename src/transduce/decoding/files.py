@@ -350,8 +350,9 @@ def translate_lines(
     json_input: bool = False,
     json_output: bool = False,
     alternatives: bool = False,
+    note: Callable[[Translation], None] = lambda translation: None,
 ) -> int:
-    """Translate the lines that an earlier run has not; return how many.
+    """Translate the lines that an earlier run has not; return how many, and call `note` with each translation.
 
     `common` applies to every line, and its own text is not used. Lines before an error are translated and saved.
     """
@@ -370,6 +371,7 @@ def translate_lines(
                 for translation, line in zip(found, window):
                     text = as_json(translation, options, alternatives) if json_output else translation.text
                     output.write(text.replace("\n", " "))  # as many lines come out as went in
+                    note(translation)
                     digest.update(line.encode() + b"\n")
                     written += 1
             finally:

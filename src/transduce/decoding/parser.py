@@ -11,7 +11,7 @@ import numpy as np
 
 from transduce.config import SearchConfig
 from transduce.decoding.beams import Hypothesis
-from transduce.decoding.brackets import Brackets
+from transduce.decoding.brackets import find_brackets, refuse_other
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
 from transduce.decoding.options import ParseOptions, lay_over
@@ -80,9 +80,10 @@ class Parser:
     def __init__(self, loaded: Sequence[Loaded], engine: Engine):
         self.loaded, self.engine = list(loaded), engine
         first = self.loaded[0]
+        refuse_other(first, parses=True)
         self.search, self.subwords = first.config.search, first.subwords
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
-        self._brackets = Brackets.find(self._pieces)  # refuses models that translate
+        self._brackets = find_brackets(tuple(self._pieces))
 
     @classmethod
     def load(
@@ -96,10 +97,7 @@ class Parser:
         """Load a run, a checkpoint or a model; several become an ensemble."""
         if not paths:
             raise ConfigError("Parser.load needs the folder of a run, a checkpoint or a model")
-        try:
-            return cls(*load_engine(paths, device, precision, threads, engine))
-        except DataError as error:
-            raise DataError(f"{paths[0]}: {error}" if str(error).startswith("the model was not") else error) from None
+        return cls(*load_engine(paths, device, precision, threads, engine))
 
     @overload
     def parse(self, texts: str, options: ParseOptions | None = None, **settings: Any) -> Parse: ...

@@ -5,20 +5,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from transduce import strict
 from transduce.config import SearchConfig
-from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.documents import HTML, TEXTS, find_codes, find_kind, read_document, translate_document
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.files import InputLines, Output, as_json, read_request, refuse_existing, translate_lines
 from transduce.decoding.glossary import Term, describe_terms
 from transduce.decoding.options import Options, Request, lay_over
-from transduce.decoding.shelf import read_languages
+from transduce.decoding.shelf import read_directions, read_languages
+from transduce.decoding.translation import Lacks
 from transduce.decoding.translator import Translator
-from transduce.errors import DataError, TransduceError, UsageError
+from transduce.errors import DataError, TransduceError, UsageError, name_some
 from transduce.kernels import native
 from transduce.model.device import choose_device
 from transduce.model.saved import WEIGHTS, find_model, read_config, read_manifest
@@ -79,16 +80,17 @@ def run_translation(job: TranslateJob) -> None:
     if job.texts and (job.input or job.out):
         raise UsageError("texts on the command line are translated to standard output; leave out --input and --out")
     if job.texts:
-        translator = _load(job)
+        translator, lacks = _load(job), Lacks()
         for text in job.texts:
             _note_language(translator, text, job)
             if kind:
                 markup = Markup(text, codes)
-                found = translate_document(translator, markup, options, strict.to_dict(config), common)
+                settings = strict.to_dict(config)
+                found = translate_document(translator, markup, options, settings, common, note=lacks.count)
                 print(markup.fill(found), flush=True)
             else:
-                print(_answer(translator, text, options, config, common, job), flush=True)
-        _note_lacks(translator)
+                print(_answer(translator, text, options, config, common, job, lacks), flush=True)
+        _note_lacks(lacks)
         return
     if job.out:
         refuse_existing(job.out)
@@ -99,7 +101,7 @@ def run_translation(job: TranslateJob) -> None:
         _converse(_load(job), options, config, common, job)
         return
     with closing(InputLines(job.input)) as lines:
-        translator = _load(job)
+        translator, lacks = _load(job), Lacks()
         if job.input and not lines.waits:  # a pipe's beginning can be read only once
             _note_language(translator, _read_beginning(job.input), job)
         with closing(Output(job.out, _describe(job, translator, options, config, common))) as output:
@@ -113,11 +115,12 @@ def run_translation(job: TranslateJob) -> None:
                 json_input=job.json_input,
                 json_output=job.json,
                 alternatives=config.n_best > 1,
+                note=lacks.count,
             )
             if job.out:
                 now = f", {written:,} of them now" if output.done else ""
                 print(f"{job.out}: {output.done + written:,} lines{now}", file=sys.stderr)
-            _note_lacks(translator)
+            _note_lacks(lacks)
 
 
 def _translate_whole(
@@ -125,18 +128,19 @@ def _translate_whole(
 ) -> None:
     """Translate a document, which is written once all of it is translated."""
     document, settings = read_document(job.input, kind, codes), strict.to_dict(config)
-    translator = _load(job)
+    translator, lacks = _load(job), Lacks()
+    translate = partial(translate_document, translator, document, options, settings, common, note=lacks.count)
     _note_language(translator, " ".join(document.texts)[:BEGINNING], job)
     if job.out is None:
-        sys.stdout.write(str(document.fill(translate_document(translator, document, options, settings, common))))
-        _note_lacks(translator)
+        sys.stdout.write(str(document.fill(translate())))
+        _note_lacks(lacks)
         return
     about = {"document": kind, **_describe(job, translator, options, config, common)}
     with closing(Output(job.out, about)) as output:
-        whole = document.fill(translate_document(translator, document, options, settings, common, output))
+        whole = document.fill(translate(output=output))
         output.finish(whole.encode("utf-8") if isinstance(whole, str) else whole)
     print(f"{job.out}: {'translated' if document.texts else 'copied unchanged, as it has no text'}", file=sys.stderr)
-    _note_lacks(translator)
+    _note_lacks(lacks)
 
 
 def _find(path: Path, job: TranslateJob) -> Path:
@@ -150,21 +154,27 @@ def _find(path: Path, job: TranslateJob) -> Path:
 
 
 def _note_language(translator: Translator, text: str, job: TranslateJob) -> None:
-    """Print a note if a text is clearly not in the language that the model translates from."""
+    """Print a note if a text is clearly not in the model's language, or names none of its several target languages."""
     languages = read_languages(translator.loaded[0].about)
     if languages and not job.json_input and (other := find_other(text, languages[0])):
         expected, found = map(name_language, (languages[0], other))
         print(f"note: this looks like {found}, but the model translates from {expected}", file=sys.stderr)
+    if translator.tag or job.json_input or translator.subwords["source"].find_tag(text):
+        return
+    directions = read_directions(translator.loaded[0].folder)
+    if directions and all(direction.tag for direction in directions):
+        targets = name_some([direction.target for direction in directions])
+        print(f"note: this says no target language, and the model has several; give --tag: {targets}", file=sys.stderr)
 
 
-def _note_lacks(translator: Translator) -> None:
+def _note_lacks(lacks: Lacks) -> None:
     """Print a note if translations are empty, or lack terms: their words are part of others, or were left out."""
-    if many := translator.empty:
+    if many := lacks.empty:
         what = "a sentence" if many == 1 else f"{many:,} sentences"
         print(
             f"note: the translation of {what} is empty; --min-tokens 1 makes the model say something", file=sys.stderr
         )
-    if many := translator.unsaid:
+    if many := lacks.unsaid:
         what = "a sentence" if many == 1 else f"{many:,} sentences"
         print(
             f"note: in {what}, terms are missing, as no word stands for them alone; --json names them", file=sys.stderr
@@ -188,7 +198,7 @@ def _load(job: TranslateJob) -> Translator:
         # Torch translates a few texts sooner than the fast code is compiled, which is done meanwhile for the next time.
         native.compile_behind()
         engine = "torch"
-    translator = Translator.load(
+    return Translator.load(
         *job.models,
         device=job.device,
         precision=job.precision,
@@ -197,8 +207,6 @@ def _load(job: TranslateJob) -> Translator:
         glossary=job.glossary,
         tag=job.tag,
     )
-    refuse_parser(translator.subwords["target"], str(job.models[0]))
-    return translator
 
 
 def _describe(
@@ -223,7 +231,8 @@ def _converse(
     while True:
         try:
             text = _ask()
-            answer = _answer(translator, text, options, config, common, job)
+            lacks = Lacks()
+            answer = _answer(translator, text, options, config, common, job, lacks)
             _note_language(translator, text, job)
         except EOFError:
             print(file=sys.stderr)
@@ -232,13 +241,21 @@ def _converse(
             print(f"error: {error}", file=sys.stderr)
             continue
         print(answer, flush=True)
+        _note_lacks(lacks)
 
 
 def _answer(
-    translator: Translator, text: str, options: Options, config: SearchConfig, common: Request, job: TranslateJob
+    translator: Translator,
+    text: str,
+    options: Options,
+    config: SearchConfig,
+    common: Request,
+    job: TranslateJob,
+    lacks: Lacks,
 ) -> str:
     own = read_request(text, "your text") if job.json_input else Request(text)
     found = translator.translate(own.with_common(common), options, **strict.to_dict(config))
+    lacks.count(found)
     return as_json(found, options, config.n_best > 1) if job.json else found.text
 
 

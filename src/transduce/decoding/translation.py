@@ -84,6 +84,11 @@ class Translation:
     sentences: tuple[Sentence, ...] = field(repr=False)
     layout: Layout = field(repr=False)
 
+    @property
+    def unsaid(self) -> tuple[str, ...]:
+        """The translations of the glossary's terms that are missing, each once, in order."""
+        return tuple(dict.fromkeys(term for sentence in self.sentences for term in sentence.unsaid))
+
     def alternatives(self) -> list[tuple[str, float]]:
         """Return the best translations of the whole text with their scores, as many as requested."""
         return [(version.text, version.score) for version in self.versions()]
@@ -112,6 +117,21 @@ class Translation:
 
     def __str__(self) -> str:
         return self.text
+
+
+@dataclass
+class Lacks:
+    """How many sentences of some translations lack something."""
+
+    unsaid: int = 0
+    """terms of the glossary"""
+    empty: int = 0
+    """everything"""
+
+    def count(self, translation: Translation) -> None:
+        """Add the sentences of a translation."""
+        self.unsaid += sum(bool(sentence.unsaid) for sentence in translation.sentences)
+        self.empty += sum(not sentence.alternatives[0].text for sentence in translation.sentences)
 
 
 def join(request: Request, layout: Layout, sentences: Sequence[Sentence]) -> Translation:

@@ -13,6 +13,7 @@ import numpy as np
 from transduce.config import SearchConfig
 from transduce.decoding.alignment import Links, Place, align_words, attention_shares, match_unknown, read_places
 from transduce.decoding.beams import Hypothesis, Record
+from transduce.decoding.brackets import refuse_other
 from transduce.decoding.characters import is_byte, is_text
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
@@ -23,7 +24,7 @@ from transduce.decoding.rules import spell_piece
 from transduce.decoding.search import Task, search, search_all
 from transduce.decoding.terms import cut, find_lacking, is_forbidden, say_terms
 from transduce.decoding.translation import Alternative, Sentence, Translation, join
-from transduce.errors import ConfigError, DataError, TransduceError
+from transduce.errors import ConfigError, DataError, TransduceError, name_some
 from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.sentences import Layout, lay_out
@@ -49,18 +50,16 @@ class Translator:
     glossary: Glossary
     tag: str
     """the language tag, such as >>de<<, that is put before each sentence of a text without one; or nothing"""
-    unsaid: int
-    """how many of the sentences translated so far lack some of their terms"""
-    empty: int
-    """how many of them have an empty translation"""
 
     def __init__(self, loaded: Sequence[Loaded], engine: Engine, terms: Terms | None = None, tag: str = ""):
-        self.loaded, self.engine, self.unsaid, self.empty = list(loaded), engine, 0, 0
+        self.loaded, self.engine = list(loaded), engine
         first = self.loaded[0]
+        refuse_other(first, parses=False)
         self.search, self.subwords = first.config.search, first.subwords
-        self.tag = f">>{tag.strip('<>')}<<" if tag else ""
-        if self.tag and self.tag not in (known := self.subwords["source"].tags):
-            there = f"its tags are {', '.join(known)}" if known else "it has none"
+        self.tag = self.subwords["source"].tag_of(tag) if tag else ""
+        if tag and not self.tag:
+            known = self.subwords["source"].tags
+            there = f"its tags are {name_some(known)}" if known else "it has none"
             raise DataError(f"tag = {tag!r}: is not a language tag of {first.name}; {there}")
         self._clean = CleanConfig(unicode=first.about.get("unicode", "NFC"), entities=False)
         self._positions = engine.config.max_positions if engine.config.positions == "learned" else None
@@ -186,8 +185,6 @@ class Translator:
                         texts.append(given)
                 numbers[-1].append((tasks[key], given))
         found, unsaid = self._search(texts, wanted, config, done)
-        self.unsaid += sum(map(bool, unsaid))
-        self.empty += sum(not len(best.tokens) for best, *_ in found)
         alternatives = self._describe(texts, wanted, found, options)
         return [
             join(
@@ -196,7 +193,7 @@ class Translator:
                 [
                     _copy(piece)
                     if number == COPIED
-                    else self._sentence(piece, given, alternatives[number], unsaid[number])
+                    else self._sentence(piece, given, request, alternatives[number], unsaid[number])
                     for piece, (number, given) in zip(pieces, own)
                 ],
             )
@@ -297,20 +294,39 @@ class Translator:
         return read_places(self.loaded[0].about, self.loaded[0].model)
 
     def _sentence(
-        self, piece: str, given: str, alternatives: tuple[Alternative, ...], unsaid: tuple[str, ...]
+        self,
+        piece: str,
+        given: str,
+        request: Request,
+        alternatives: tuple[Alternative, ...],
+        unsaid: tuple[str, ...],
     ) -> Sentence:
         """Return a sentence with its alternatives, in capitals if the model was given it in lower case."""
         if given != piece:
             raised: dict[str, Alternative] = {}
             for one in alternatives:
-                raised.setdefault(text := one.text.upper(), replace(one, text=text))
+                raised.setdefault(text := self._to_capitals(one.text, request), replace(one, text=text))
             alternatives = tuple(raised.values())
         return Sentence(self._normal(given), alternatives, unsaid)
 
+    def _to_capitals(self, text: str, request: Request) -> str:
+        """Return a translation in capitals, but for its prefix and what was required, which stay as they were asked."""
+        prefix = self._normal(request.prefix)
+        spans = [(0, len(prefix))] if text.startswith(prefix) else []
+        spans += [span for phrase in request.require for span in find_whole(self._normal(phrase), text)]
+        kept = {place for span in spans for place in range(*span)}
+        return "".join(letter if place in kept else letter.upper() for place, letter in enumerate(text))
+
     def _to_small(self, piece: str, request: Request) -> str:
-        """Return a sentence in capitals as lower case, if the model could only spell it; not with anything required."""
-        subwords = self.subwords["source"]
-        if not in_capitals(piece) or request.prefix or request.require or subwords.find_tag(piece):
+        """Return a sentence in capitals as lower case, if the model could only spell it.
+
+        Not with a prefix or a required phrase in capitals, as nobody knows which of its letters are small, nor with one
+        that would be forbidden, as what is forbidden then is so in any case.
+        """
+        subwords, fixed = self.subwords["source"], list(filter(None, (request.prefix, *request.require)))
+        if not in_capitals(piece) or subwords.find_tag(piece) or any(map(in_capitals, fixed)):
+            return piece
+        if any(find_whole(one.casefold(), phrase.casefold()) for one in request.forbid for phrase in fixed):
             return piece
         small = piece.lower()
         capitals, letters = (len(subwords.encode(self._normal(text))) for text in (piece, small))

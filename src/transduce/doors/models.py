@@ -16,6 +16,7 @@ def models(parser: Parser, argv: list[str]) -> None:
     given, _ = parser.parse(argv)
 
     from transduce.decoding.shelf import list_models, read_card
+    from transduce.errors import name_some
     from transduce.places import user_folder
     from transduce.tables import print_table
 
@@ -29,7 +30,7 @@ def models(parser: Parser, argv: list[str]) -> None:
         rows = [
             (
                 model.name,
-                "-".join(model.languages) if model.languages else "",
+                name_some([str(direction) for direction in model.directions]),
                 f"{model.parameters / 1e6:.1f} M",
                 f"{model.bytes / 1e6:.1f} MB",
                 model.where,

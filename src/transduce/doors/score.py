@@ -31,10 +31,12 @@ def score(parser: Parser, argv: list[str]) -> None:
     parser.add_argument(
         "--language",
         metavar="CODE",
-        help="language of the references, for the paper's BLEU (default: the ending of REF's name)",
+        help="language of the references, for the paper's BLEU and the tokenizer (default: the ending of REF's name)",
     )
     parser.add_argument(
-        "--tokenize", metavar="NAME", help="sacreBLEU tokenizer (default 13a; zh, ja and ko have their own)"
+        "--tokenize",
+        metavar="NAME",
+        help="sacreBLEU tokenizer (default 13a; others for Chinese, Japanese, Korean and scripts without spaces)",
     )
     parser.add_argument("--lowercase", action="store_true", help="compare in lower case")
     parser.add_argument(

@@ -42,7 +42,7 @@ def serve(parser: Parser, argv: list[str]) -> None:
     check_chosen(given)
 
     from transduce import strict
-    from transduce.decoding.shelf import find_pair
+    from transduce.decoding.shelf import find_direction
 
     config = strict.apply(ServeConfig(), flags, "command line")
     try:
@@ -55,7 +55,7 @@ def serve(parser: Parser, argv: list[str]) -> None:
 
     answer(
         ServeJob(
-            models=[*given.names, *(find_pair(target, given.source) for target in given.to)],
+            models=[*given.names, *(find_direction(target, given.source) for target in given.to)],
             config=config,
             glossaries=given.glossary,
             api_keys=Path(given.api_keys) if given.api_keys else None,

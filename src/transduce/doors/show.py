@@ -40,7 +40,7 @@ def show(parser: Parser, argv: list[str]) -> None:
         raise UsageError("give a RUN and a sentence, or --to LANGUAGE and a sentence")
 
     from transduce import strict
-    from transduce.decoding.shelf import find_pair
+    from transduce.decoding.shelf import find_direction
 
     own = {key: flags.pop(key) for key in list(flags) if key in strict.to_dict(PictureConfig())}
     picture = strict.apply(PictureConfig(), own, "command line")
@@ -50,9 +50,11 @@ def show(parser: Parser, argv: list[str]) -> None:
     from transduce.seeing.run import ShowJob
     from transduce.seeing.run import show as look
 
+    found = find_direction(given.to, given.source) if given.to else None
     look(
         ShowJob(
-            model=find_pair(given.to, given.source) if given.to else Path(given.model),
+            model=found.folder if found else Path(given.model),
+            tag=found.tag if found else "",
             sentence=given.sentence,
             target=given.target,
             out=Path(given.out) if given.out else None,

@@ -77,7 +77,8 @@ def translate(parser: Parser, argv: list[str]) -> None:
         "--tag",
         metavar="LANGUAGE",
         default="",
-        help="target language of a model that has several: fr puts the tag >>fr<< before every text that has none",
+        help="target language of a RUN that has several: fr puts the tag >>fr<< before every text that has none; --to "
+        "finds it by itself",
     )
     add_engine(parser)
     add_settings(parser, SearchConfig)
@@ -95,11 +96,14 @@ def translate(parser: Parser, argv: list[str]) -> None:
 
     from transduce.decoding.glossary import read_glossaries
     from transduce.decoding.run import TranslateJob, run_translation
-    from transduce.decoding.shelf import find_pair
+    from transduce.decoding.shelf import find_direction
 
+    found = find_direction(given.to, given.source) if given.to else None
+    if found and found.tag and given.tag:
+        raise UsageError(f"--to {given.to} and --tag {given.tag} both name a target language; leave out --tag")
     run_translation(
         TranslateJob(
-            models=[find_pair(given.to, given.source)] if given.to else [Path(name) for name in given.names],
+            models=[found.folder] if found else [Path(name) for name in given.names],
             texts=(*(given.names if given.to else ()), *given.text),
             input=Path(given.input) if given.input not in (None, "-") else None,
             out=Path(given.out) if given.out not in (None, "-") else None,
@@ -110,7 +114,7 @@ def translate(parser: Parser, argv: list[str]) -> None:
             require=tuple(given.require),
             forbid=tuple(given.forbid),
             glossary=read_glossaries(map(Path, given.glossary)),
-            tag=given.tag,
+            tag=given.tag or (found.tag if found else ""),
             device=given.device,
             precision=given.precision,
             threads=given.threads,

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, TransduceError
 from transduce.model.saved import Loaded
+from transduce.scoring.bleu import choose_tokenizer
 from transduce.scoring.metrics import MetricSettings, measure
 from transduce.scoring.significance import SAMPLES, SEED, compare, resample
 from transduce.scoring.texts import System, Texts, read_lines
@@ -224,7 +225,8 @@ def check_quality(
     """Say how their translations or trees score, and return whether a loss is small enough or may be chance."""
     name = {"bleu": "BLEU", "parseval": "F1"}[metric]
     texts = Texts([System("ours", ours), System("theirs", theirs)], [list(references or ours)], None)
-    before, after = (found[0] for found in measure(texts, (metric,), MetricSettings(), workers=1))
+    settings = MetricSettings(choose_tokenizer("", references or ours))
+    before, after = (found[0] for found in measure(texts, (metric,), settings, workers=1))
     if references is None:
         remedy = "--check FILE --reference FILE" if metric == "bleu" else "--check TREES"
         return (

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
+from transduce.decoding.brackets import is_parser
 from transduce.decoding.translator import Translator
 from transduce.disk import move, refuse_taken, sync_folder, write_synced
 from transduce.errors import ConfigError, DataError, TransduceError, UsageError
@@ -179,7 +180,7 @@ def _refuse(job: ExportJob, target: Target, loaded: Loaded) -> None:
 
 
 def _parses(loaded: Loaded) -> bool:
-    return loaded.subwords["target"].kind == "word"
+    return is_parser(loaded.subwords["target"])
 
 
 def _missing(packages: Sequence[str]) -> tuple[str, ...]:

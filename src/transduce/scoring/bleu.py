@@ -1,19 +1,29 @@
 """BLEU by sacreBLEU, with the signature that says which BLEU it is."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from transduce.errors import DataError, TransduceError, UsageError, suggest
+from transduce.text.clean import SCRIPTS, find_script
+from transduce.text.detect import drop_region
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
 DEFAULT_TOKENIZER = "13a"
-# What sacreBLEU chooses for these languages.
-TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-# Languages without spaces, whose sentences 13a takes for words, and the tokenizer built into sacreBLEU for each.
-BUILT_IN = {"zh": "zh", **dict.fromkeys(("ja", "th", "lo", "km", "my", "bo"), "char")}
+# Languages written without spaces, for whose lines 13a would find one word each.
+UNSPACED = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "dz"})
+# What sacreBLEU chooses for a language, and characters for those that it has nothing for.
+TOKENIZER_OF = dict.fromkeys(UNSPACED, "char") | {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+WITHOUT = {"ja-mecab": "char", "ko-mecab": DEFAULT_TOKENIZER}  # where their packages are not installed
+# The language that a text in a script is taken for. Kana are in every Japanese text, beside Chinese characters.
+_SCRIPTS = {
+    **{"CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "THAI": "th", "LAO": "lo", "KHMER": "km"},
+    **{"MYANMAR": "my", "TIBETAN": "bo"},
+}
+_KANA = 0.05  # least share of kana among a text's lines in such scripts, by each line's most frequent one
 
 
 class Bleu(NamedTuple):
@@ -44,9 +54,41 @@ def corpus_bleu(
     return Bleu(score, str(metric.get_signature()))
 
 
-def find_built_in(language: str) -> str:
-    """Return the tokenizer for a language that needs nothing but sacreBLEU, so that it is the same on every machine."""
-    return BUILT_IN.get(language.replace("_", "-").partition("-")[0].lower(), DEFAULT_TOKENIZER)
+def choose_tokenizer(language: str, references: Sequence[str] = ()) -> str:
+    """Return the tokenizer for a language, or for the script of references: wherever BLEU is computed, this decides.
+
+    A tokenizer whose package is not installed is replaced by one that is built in; the signature says which it was.
+    """
+    wanted = TOKENIZER_OF.get(find_special(language, references) or "", DEFAULT_TOKENIZER)
+    return wanted if wanted not in WITHOUT or _is_installed(wanted) else WITHOUT[wanted]
+
+
+def find_special(language: str, references: Sequence[str] = ()) -> str | None:
+    """Return the language without its region if it has a tokenizer of its own, or else that of the references' script.
+
+    None: it has none, and half of the references or more are in scripts with spaces.
+    """
+    main = drop_region(language, ())
+    if main in TOKENIZER_OF:
+        return main
+    counts = Counter(SCRIPTS[find_script(line)] for line in references)
+    lines = sum(many for script, many in counts.items() if script != "NONE")
+    found = Counter[str]()
+    for script in counts.keys() & _SCRIPTS.keys():
+        found[_SCRIPTS[script]] += counts[script]
+    if 2 * found.total() <= lines:
+        return None
+    return "ja" if found["ja"] > _KANA * found.total() else found.most_common(1)[0][0]
+
+
+def _is_installed(tokenize: str) -> bool:
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        BLEU(tokenize=tokenize)
+    except (RuntimeError, ImportError):
+        return False
+    return True
 
 
 def make_bleu(tokenize: str, *, lowercase: bool, effective_order: bool = False) -> "BLEU":

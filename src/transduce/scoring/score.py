@@ -2,10 +2,11 @@
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 
 from transduce.disk import may_be_page
 from transduce.errors import DataError, UsageError
-from transduce.scoring.bleu import DEFAULT_TOKENIZER, TOKENIZER_OF
+from transduce.scoring.bleu import PACKAGES, TOKENIZER_OF, UNSPACED, choose_tokenizer, find_special
 from transduce.scoring.findings import Score, ScoreJob, ScoreReport
 from transduce.scoring.metrics import Measured, MetricSettings, check_metrics, measure
 from transduce.scoring.paper import LANGUAGES
@@ -15,8 +16,10 @@ from transduce.scoring.show import show_scores, to_dict, write_sentences
 from transduce.scoring.significance import compare, find_interval, resample
 from transduce.scoring.texts import STANDARD_INPUT, find_oddities, name_of, read_texts, read_trees, same_file
 from transduce.text.corpus import find_language
+from transduce.text.detect import name_language
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "paper")
+OF_WORDS = ("ter", "paper")  # they count words with spaces between them
 
 
 def score(job: ScoreJob, likelihood: Measure | None = None) -> ScoreReport:
@@ -32,7 +35,9 @@ def score(job: ScoreJob, likelihood: Measure | None = None) -> ScoreReport:
         texts = read_trees(job.systems, job.references, job.leave_out)
     else:
         texts = read_texts(job.systems, job.references, job.source)
-    for note in filter(None, [_left_out(job, settings, metrics), *find_oddities(texts, trees="parseval" in metrics)]):
+        settings, metrics = resolve(job, texts.first_references())  # whose script may say more than their name
+    notes = _explain_choices(job, settings, metrics, texts.first_references())
+    for note in (*notes, *find_oddities(texts, trees="parseval" in metrics)):
         print(f"note: {note}", file=sys.stderr)
     measured = measure(texts, metrics, settings, job.workers)
     if job.comet:
@@ -61,15 +66,17 @@ def publish(report: ScoreReport) -> None:
         write_report(report, job.report)
 
 
-def resolve(job: ScoreJob) -> tuple[MetricSettings, tuple[str, ...]]:
+def resolve(job: ScoreJob, references: Sequence[str] = ()) -> tuple[MetricSettings, tuple[str, ...]]:
     """Return the settings and metrics, with the language, tokenizer and metrics chosen if they are not given."""
     language = job.language
-    if language is None and (found := find_language(job.references[0])) in LANGUAGES | TOKENIZER_OF.keys():
+    if language is None and (found := find_language(job.references[0])) and (found in LANGUAGES or find_special(found)):
         language = found
-    tokenize = job.tokenize or TOKENIZER_OF.get(language or "", DEFAULT_TOKENIZER)
+    special = find_special(language or "", references)
+    tokenize = job.tokenize or choose_tokenizer(language or "", references)
     metrics = tuple(dict.fromkeys(job.metrics))
     if not metrics:
         metrics = tuple(name for name in DEFAULT_METRICS if name != "paper" or language in LANGUAGES)
+        metrics = tuple(name for name in metrics if name not in OF_WORDS or special not in UNSPACED)
     return MetricSettings(tokenize, job.lowercase, language), metrics
 
 
@@ -126,13 +133,28 @@ def compare_systems(measured: list[list[Measured]], samples: int, seed: int) -> 
     ]
 
 
-def _left_out(job: ScoreJob, settings: MetricSettings, metrics: tuple[str, ...]) -> str | None:
-    """Say why the paper's BLEU is left out of the default metrics, if it is."""
-    if job.metrics or "paper" in metrics:
-        return None
+def _explain_choices(
+    job: ScoreJob, settings: MetricSettings, metrics: tuple[str, ...], references: Sequence[str]
+) -> Iterator[str]:
+    """Say which tokenizer is missing, and why metrics are left out of the default ones, if any are."""
+    special = find_special(settings.language or "", references)
+    wanted = TOKENIZER_OF.get(special or "", settings.tokenize)
+    if "bleu" in metrics and not job.tokenize and settings.tokenize != wanted:
+        yield (
+            f"sacreBLEU's tokenizer for {name_language(special or '')}, {wanted}, is not installed, so BLEU takes "
+            f"{settings.tokenize}; for the usual scores: pip install '{PACKAGES[wanted]}'"
+        )
+    if job.metrics or "parseval" in metrics or "paper" in metrics:
+        return
+    if "ter" not in metrics:
+        yield (
+            "TER and the paper's BLEU are left out: they count words with spaces between them, and "
+            f"{name_language(special or '')} is written without; --metrics names them all the same"
+        )
+        return
     why = (
         f"Moses does not know the language {settings.language}"
         if settings.language
         else f"{name_of(job.references[0])} does not name a language that Moses knows; --language de would"
     )
-    return f"the paper's BLEU is left out: {why}"
+    yield f"the paper's BLEU is left out: {why}"

@@ -9,8 +9,9 @@ import numpy as np
 from transduce.decoding.alignment import Links
 from transduce.decoding.engine import Engine
 from transduce.decoding.force import Pair, score_pairs
+from transduce.decoding.shelf import read_languages
 from transduce.decoding.translator import Translator
-from transduce.scoring.bleu import Bleu, corpus_bleu
+from transduce.scoring.bleu import Bleu, choose_tokenizer, corpus_bleu
 from transduce.seeing.attention import look
 from transduce.seeing.kinds import KINDS
 from transduce.seeing.roles import MEASURES, Frequencies, Profile, Sides, Tally, mask_cross, mask_self
@@ -135,4 +136,6 @@ def measure_bleu(translator: Translator, engine: Engine, texts: tuple[Sequence[s
     """Return the BLEU of an engine's translations."""
     sources, references = texts
     translations = Translator(translator.loaded, engine).translate(list(sources))
-    return corpus_bleu([found.text for found in translations], references)
+    _, language = read_languages(translator.loaded[0].about) or ("", "")
+    tokenize = choose_tokenizer(language, references)
+    return corpus_bleu([found.text for found in translations], references, tokenize=tokenize)

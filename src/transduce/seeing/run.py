@@ -41,6 +41,8 @@ class ShowJob:
     """The arguments of `transduce show`."""
 
     model: Path
+    tag: str
+    """the language tag to put before the sentence if it has none"""
     sentence: str
     target: str | None
     out: Path | None
@@ -63,7 +65,7 @@ def show(job: ShowJob) -> None:
     out = job.out or (None if job.svg or job.json else Path("attention.html"))
     _refuse_places(out, job.svg)
     roles = read_roles(job.roles) if job.roles else None
-    translator = Translator.load(job.model, device=job.device, precision="float32")
+    translator = Translator.load(job.model, device=job.device, precision="float32", tag=job.tag)
     seen = see(translator, Request(job.sentence), config, job.target)
     picture = draw(choose(seen, job.picture), job.picture.view) if job.svg else ""
     if out:

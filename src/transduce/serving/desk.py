@@ -56,6 +56,8 @@ class Passage:
     text: str
     done: int
     """characters of the document translated so far, about"""
+    unsaid: tuple[str, ...] = ()
+    """translations of the glossary's terms that are missing"""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,8 @@ class Desk:
             translation = sentence.alternatives[0].text
             before = "" if place else layout.gaps[0]
             done += len(before) + len(piece) + len(layout.gaps[place + 1])
-            yield Passage(sentence.source, before + translation + layout.behind(place, translation), done)
+            text = before + translation + layout.behind(place, translation)
+            yield Passage(sentence.source, text, done, sentence.unsaid)
 
     async def call(self, work: Callable[[], T], size: int) -> T:
         """Do other work with the model when its turn comes; `size` is what it counts as, in characters."""

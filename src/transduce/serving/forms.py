@@ -176,6 +176,7 @@ class SentenceEntry(BaseModel):
     source: str
     candidates: list[Candidate]
     behind: str
+    unsaid: list[str] = Field(description="translations of the glossary's terms that are missing from the best one")
 
 
 class Translated(BaseModel):
@@ -199,6 +200,7 @@ class Translated(BaseModel):
                     source=sentence.source,
                     candidates=[Candidate.of(one) for one in sentence.alternatives],
                     behind=layout.behind(place, sentence.alternatives[0].text),
+                    unsaid=list(sentence.unsaid),
                 )
                 for place, sentence in enumerate(found.sentences)
             ],

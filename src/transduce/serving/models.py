@@ -2,10 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from transduce.errors import TransduceError
 from transduce.serving.desk import Desk
-from transduce.text.detect import CLEARLY, FEWEST_WORDS, KNOWN, NAMES, SAME, detect, drop_region, name_language
+from transduce.text.detect import (
+    CLEARLY,
+    FEWEST_WORDS,
+    KNOWN,
+    NAMES,
+    SAME,
+    detect,
+    drop_region,
+    name_language,
+    plain_code,
+)
 
 AUTO = "auto"
 SHARPNESS = 3  # confidences are shares to this power, so that clear texts have 90 % and more
@@ -65,8 +76,8 @@ class Models:
     ) -> tuple[Served, float | None]:
         """Return the model for a text, and the confidence in its source language if that was detected."""
         codes = [code for model in self.served for code in (model.source, model.target)]
-        languages = (code and drop_region(code, codes) for code in (source, target))
-        found = self._matching(name, source, target) or self._matching(name, *languages)
+        forms = ((code, code and drop_region(code, codes)) for code in (target, source))
+        found = next(filter(None, (self._matching(name, own, into) for into, own in product(*forms))), [])
         if not found:
             raise NotServedError(self._missing(source, target, name))
         if source not in (None, AUTO):
@@ -83,7 +94,7 @@ class Models:
 
     def find(self, text: str, source: str, target: str) -> tuple[Served | None, tuple[str, float] | None]:
         """Return the model for a text, or None if it is in the target language; and its language, if detected."""
-        if source.lower() == target.lower():
+        if _is(source, target):
             return None, None
         served, confidence = self.choose(text, source, target)
         if confidence is None:
@@ -144,4 +155,4 @@ def _main(code: str) -> str:
 
 
 def _is(wanted: str | None, there: str) -> bool:
-    return wanted is None or wanted.lower() == there.lower()
+    return wanted is None or plain_code(wanted) == plain_code(there)

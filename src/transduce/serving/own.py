@@ -70,9 +70,9 @@ def make_router(house: House) -> APIRouter:
     async def stream(asked: forms.StreamRequest) -> StreamingResponse:
         """Translate a long text as server-sent events.
 
-        Each `passage` event has a sentence (`source`), its translation with the white space around it (`text`), and how
-        many characters are `done`, out of all (`of`). The texts joined are the whole translation. The last event is
-        `done` or `error`.
+        Each `passage` event has a sentence (`source`), its translation with the white space around it (`text`), the
+        glossary's terms that are missing from it (`unsaid`), and how many characters are `done`, out of all (`of`). The
+        texts joined are the whole translation. The last event is `done` or `error`.
         """
         house.check_size(asked.text, most=house.config.file_characters)
         served = choose(asked, asked.text[:5000])

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,12 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from transduce.decoding.brackets import refuse_parser
 from transduce.decoding.engines import Name, Precision
 from transduce.decoding.glossary import Term, read_glossaries
-from transduce.decoding.shelf import read_languages
+from transduce.decoding.shelf import Direction, read_directions
 from transduce.decoding.translator import Translator
-from transduce.errors import DataError, UsageError
-from transduce.model.saved import find_model, read_manifest
+from transduce.errors import DataError, UsageError, name_some
+from transduce.model.saved import find_model
 from transduce.seeing.sentence import name_of
 from transduce.serving.app import make_app
 from transduce.serving.desk import Desk
@@ -31,7 +30,6 @@ from transduce.serving.models import Models, Served
 from transduce.serving.options import ServeConfig
 
 SHORTEST_KEY = 16
-MOST_TAGS = 8  # language tags that are named when a model is loaded
 
 Pair = tuple[str, str]
 
@@ -40,7 +38,7 @@ Pair = tuple[str, str]
 class ServeJob:
     """The arguments of `transduce serve`."""
 
-    models: Sequence[str | Path]
+    models: Sequence[str | Direction]
     """models, each with or without its languages: en-de=runs/base"""
     config: ServeConfig
     glossaries: Sequence[str]
@@ -62,12 +60,12 @@ def serve(job: ServeJob) -> None:
             f"--host {job.config.host} lets other machines in; give --api-keys FILE with the keys they need, or --open "
             "to serve without keys"
         )
-    folders = [find_languages(model) for model in job.models]
-    terms = read_terms(job.glossaries, [pair for _, pair in folders])
+    directions = [direction for model in job.models for direction in find_directions(model)]
+    terms = read_terms(job.glossaries, [(one.source, one.target) for one in directions])
     listening = listen(job.config)
     with listening:
         metrics = Metrics()
-        models = Models(list(load(job, folders, terms, metrics)))
+        models = Models(list(load(job, directions, terms, metrics)))
         host = f"[{job.config.host}]" if ":" in job.config.host else job.config.host
         for model in models.served:
             many = len(terms.get((model.source, model.target), ()))
@@ -83,24 +81,25 @@ def serve(job: ServeJob) -> None:
 
 
 def load(
-    job: ServeJob, folders: Sequence[tuple[Path, Pair]], terms: Mapping[Pair, Mapping[str, Term]], metrics: Metrics
+    job: ServeJob, directions: Sequence[Direction], terms: Mapping[Pair, Mapping[str, Term]], metrics: Metrics
 ) -> Iterator[Served]:
     """Load the models, and give each its own desk and name.
 
-    A model with a tag for each of its target languages is loaded once, and serves several of them.
+    A model with a tag for each of its target languages is loaded once, and serves several of them, each by a name with
+    that language.
     """
     taken: set[str] = set()
     loaded: dict[Path, Translator] = {}
-    for folder, (source, target) in folders:
+    for direction in directions:
+        folder, source, target = direction.folder, direction.source, direction.target
         if folder not in loaded:
             loaded[folder] = Translator.load(
                 folder, device=job.device, precision=job.precision, threads=job.threads, engine=job.engine
             )
         first = loaded[folder]
-        refuse_parser(first.subwords["target"], str(folder))
-        tag = target if f">>{target}<<" in first.subwords["source"].tags else ""
+        tag = first.subwords["source"].tag_of(target)
         translator = Translator(first.loaded, first.engine, terms.get((source, target)), tag)
-        name = base = name_of(translator)
+        name = base = f"{name_of(translator)}-{target}" if tag else name_of(translator)
         while name in taken:
             name = f"{base}-{len(taken) + 1}"
         taken.add(name)
@@ -114,8 +113,7 @@ def describe_tag(translator: Translator) -> str:
     if translator.tag:
         return f", tag: {translator.tag}"
     tags = translator.subwords["source"].tags
-    some = f"{', '.join(tags[:MOST_TAGS])}{', …' * (len(tags) > MOST_TAGS)}"
-    return f", no tag for it: texts must begin with their own ({some})" if tags else ""
+    return f", no tag for it: texts must begin with their own ({name_some(tags)})" if tags else ""
 
 
 class _Server(uvicorn.Server):
@@ -225,18 +223,26 @@ def read_terms(given: Sequence[str], pairs: Sequence[Pair]) -> dict[Pair, dict[s
 
 def part_languages(name: str) -> tuple[Path, Pair | None]:
     """Split off the languages before the =, if given: en-de=runs/base."""
-    given = re.fullmatch(r"([A-Za-z]{2,8}(?:_[A-Za-z]+)?)-([A-Za-z]{2,8}(?:_[A-Za-z]+)?)=(.+)", name)
+    given = re.fullmatch(r"([A-Za-z]{2,8}(?:_[A-Za-z0-9]+)?)-([A-Za-z]{2,8}(?:_[A-Za-z0-9]+)?)=(.+)", name)
     if given:
         return Path(given[3]), (given[1].replace("_", "-"), given[2].replace("_", "-"))
     return Path(name), None
 
 
-def find_languages(model: str | Path) -> tuple[Path, Pair]:
-    """Return a model's folder and its languages: those before the =, or those it was trained with."""
-    path, given = part_languages(str(model))
-    folder = find_model(path)
-    if given:
-        return folder, given
-    if pair := read_languages(read_manifest(folder)["about"]):
-        return folder, pair
-    raise DataError(f"{model}: does not say its languages; give them, as in en-de={model}")
+def find_directions(model: str | Direction) -> list[Direction]:
+    """Return what a model is to translate: the languages before the =, or all those that it says itself."""
+    if isinstance(model, Direction):
+        name, found = model.folder, [model]
+    else:
+        name, given = part_languages(model)
+        folder = find_model(name)
+        found = [Direction(folder, *given)] if given else read_directions(folder)
+    if not found:
+        raise DataError(f"{name}: does not say its languages; give them, as in en-de={name}")
+    targets = [one.target for one in found]
+    if not found[0].source:
+        raise DataError(
+            f"{name}: translates into {name_some(targets)}, but does not say from which language; give both, as in "
+            f"en-{targets[0]}={name}"
+        )
+    return [replace(one, source=one.source.replace("_", "-"), target=one.target.replace("_", "-")) for one in found]

@@ -17,8 +17,24 @@ NAMES = {
     **{"no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak"},
     **{"sl": "Slovenian", "sr": "Serbian", "sv": "Swedish", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian"},
     **{"vi": "Vietnamese", "zh": "Chinese", "af": "Afrikaans", "am": "Amharic", "az": "Azerbaijani"},
-    **{"be": "Belarusian", "bn": "Bengali", "br": "Breton", "bs": "Bosnian", "ca": "Catalan", "cy": "Welsh"},
-    **{"eo": "Esperanto", "eu": "Basque", "fo": "Faroese", "ga": "Irish", "gd": "Scottish Gaelic", "gl": "Galician"},
+    **{
+        "be": "Belarusian",
+        "bn": "Bengali",
+        "bo": "Tibetan",
+        "br": "Breton",
+        "bs": "Bosnian",
+        "ca": "Catalan",
+        "cy": "Welsh",
+    },
+    **{
+        "dz": "Dzongkha",
+        "eo": "Esperanto",
+        "eu": "Basque",
+        "fo": "Faroese",
+        "ga": "Irish",
+        "gd": "Scottish Gaelic",
+        "gl": "Galician",
+    },
     **{"gu": "Gujarati", "ha": "Hausa", "hy": "Armenian", "ig": "Igbo", "is": "Icelandic", "jv": "Javanese"},
     **{"ka": "Georgian", "kk": "Kazakh", "km": "Khmer", "kn": "Kannada", "ku": "Kurdish", "ky": "Kyrgyz"},
     **{"la": "Latin", "lb": "Luxembourgish", "lo": "Lao", "mg": "Malagasy", "mi": "Maori", "mk": "Macedonian"},
@@ -156,7 +172,12 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 def name_language(code: str) -> str:
     """Return the English name of a language, or its code if none is known."""
-    return NAMES.get(code) or NAMES.get(code.partition("-")[0], code)
+    return NAMES.get(code) or NAMES.get(drop_region(code, ()), code)
+
+
+def plain_code(code: str) -> str:
+    """Return a language's code in the form in which codes are compared: pt-br for pt_BR."""
+    return code.lower().replace("_", "-")
 
 
 def drop_region(code: str, known: Iterable[str]) -> str:

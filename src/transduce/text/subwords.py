@@ -21,6 +21,7 @@ from transduce import places
 from transduce.disk import write_synced
 from transduce.errors import ConfigError, DataError, suggest
 from transduce.strict import Settings
+from transduce.text.detect import drop_region, plain_code
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPACE = "\u2581"  # what SentencePiece writes for a space
@@ -272,6 +273,15 @@ class Subwords:
         """The language tags, such as >>de<<, that are subwords: a model with several target languages has them."""
         words = (piece.removeprefix(SPACE) for piece in self.pieces(range(len(self))) if piece.startswith(SPACE))
         return [word for word in words if _TAG.fullmatch(word)]
+
+    def tag_of(self, language: str) -> str:
+        """Return the tag of a target language, or else of the one it is a region of; nothing if there is none.
+
+        So >>de<< is the tag of de, of de-AT, and, as it is written itself, of >>de<<.
+        """
+        tags = {plain_code(tag.strip("<>")): tag for tag in reversed(self.tags)}
+        own = plain_code(language.strip("<>"))
+        return tags.get(own) or tags.get(drop_region(own, tags), "")
 
     def find_tag(self, text: str) -> str:
         """Return the tag that a text begins with, such as >>de<<, if it is one subword of this model; else nothing."""

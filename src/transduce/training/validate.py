@@ -15,7 +15,7 @@ from transduce.errors import ConfigError
 from transduce.kernels.products import compute_dtype
 from transduce.model.device import has_kernels
 from transduce.model.transformer import Transformer
-from transduce.scoring.bleu import corpus_bleu, find_built_in
+from transduce.scoring.bleu import choose_tokenizer, corpus_bleu
 from transduce.scoring.parseval import Parseval, count_brackets
 from transduce.text.batches import Batches
 from transduce.text.shards import SIDES, DataSet, Split
@@ -82,7 +82,7 @@ class Validator:
         translations = [data.subwords["target"].decode(output) for output in outputs]
         references = [data.text(split, "target", pair) for pair in pairs]
         _, language = data.describe().get("languages", ("", ""))
-        bleu, signature = corpus_bleu(translations, references, tokenize=find_built_in(language))
+        bleu, signature = corpus_bleu(translations, references, tokenize=choose_tokenizer(language, references))
         return replace(scores, bleu=bleu, signature=signature)
 
     def _f1(self, model: Transformer, split: str, scores: DevScores) -> DevScores:

@@ -122,7 +122,9 @@ async function translate() {
       showTargets();
     }
     const name = state.languages.find((one) => one.code === source)?.name ?? source;
-    say(at("source").value === "auto" ? `from ${name}` : "");
+    const unsaid = [...new Set(found.sentences.flatMap((one) => one.unsaid))];
+    const notes = [at("source").value === "auto" && `from ${name}`, unsaid.length && `not said: ${unsaid.join(", ")}`];
+    say(notes.filter(Boolean).join("; "));
     state.lookTimer = setTimeout(look, LOOK);
   } catch (error) {
     if (error.name === "AbortError") return;
