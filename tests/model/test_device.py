@@ -1,9 +1,6 @@
 """Recordings on a GPU are not spoilt by Python, nor by other threads and GPUs."""
 
-import ctypes
 import gc
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -16,7 +13,7 @@ import pytest
 import torch
 
 from transduce.model import device as module
-from transduce.model.device import beside, keep_memory, recording
+from transduce.model.device import beside, recording
 
 FIRST, SECOND = torch.device("cuda", 0), torch.device("cuda", 1)
 GRAPH: Any = None
@@ -165,33 +162,3 @@ def test_each_gpu_records_on_a_stream_of_its_own(gpus: Gpus, recorder: Recorder)
         assert recorder.asked[-1]["gpu"] == device.index
         assert torch.cuda.current_device() == 0
     assert recorder.asked[0]["stream"] is recorder.asked[2]["stream"]
-
-
-HAS_MALLOPT = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt")
-
-
-@pytest.mark.skipif(not HAS_MALLOPT, reason="only glibc gives large blocks back at once")
-def test_memory_of_large_tensors_is_kept():
-    """Each page that the system has to zero for a process is a fault."""
-    count = """
-import resource, sys, torch
-from transduce.model.device import keep_memory
-if "keep" in sys.argv: keep_memory()
-for _ in range(8): torch.ones(1 << 24)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(4): torch.ones(1 << 24)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-    def faults(*arguments: str) -> int:
-        done = subprocess.run([sys.executable, "-c", count, *arguments], capture_output=True, text=True, check=True)
-        return int(done.stdout)
-
-    assert faults("keep") < 0.1 * faults()
-
-
-@pytest.mark.parametrize("system", ["darwin", "win32"])
-def test_other_systems_keep_memory_as_they_like(monkeypatch: pytest.MonkeyPatch, system: str):
-    monkeypatch.setattr(sys, "platform", system)
-    monkeypatch.delattr(ctypes, "CDLL")  # where there is no C library to ask
-    keep_memory()

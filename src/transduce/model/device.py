@@ -1,8 +1,6 @@
 """Where a model computes: the device, its threads, whether bf16 is fast and our own kernels run there."""
 
-import ctypes
 import gc
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,21 +37,6 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 def choose_threads(model: ModelConfig, given: int | None) -> int:
     """Return the number of CPU threads: as given, else torch's, or 1 for small models, whose threads mostly wait."""
     return given or (torch.get_num_threads() if model.d_model >= SMALLEST_SHARED else 1)
-
-
-def keep_memory() -> None:
-    """Have the C library keep the memory of freed tensors for the next ones.
-
-    By default glibc returns that of large tensors to the system, which zeroes it page by page for each new one: that
-    took a fifth of a training step. Other C libraries have no such setting.
-    """
-    limits = {_MMAP_THRESHOLD: 1 << 30, _TRIM_THRESHOLD: (1 << 31) - 1}
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
-        for name, limit in limits.items():
-            library.mallopt(name, limit)
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
 
 
 def has_bf16(device: torch.device) -> bool:

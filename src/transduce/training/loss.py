@@ -12,7 +12,9 @@ from transduce.model.transformer import Transformer
 from transduce.text.batches import Batch
 from transduce.text.subwords import PAD
 
-MOST_LOGITS = 1 << 24  # held at a time where our own kernels do not run
+# Held at a time where our own kernels do not run. Linux's C library keeps no freed block above 32 MiB, so a larger
+# tensor is new memory each time, which the system zeroes page by page.
+MOST_LOGITS = 1 << 22
 
 
 def smoothed_loss(

@@ -17,7 +17,7 @@ from transduce.decoding.alignment import Place, find_places, write_places
 from transduce.disk import LOCK, lock, write_json
 from transduce.errors import ConfigError, DataError, GpuError, TransduceError
 from transduce.model import saved
-from transduce.model.device import choose_threads, keep_memory
+from transduce.model.device import choose_threads
 from transduce.model.transformer import Transformer
 from transduce.progress import format_seconds
 from transduce.text.batches import Batches
@@ -92,7 +92,6 @@ def run_training(job: TrainJob) -> Outcome:
                     "several with: torchrun --standalone --nproc-per-node 8 -m transduce train …"
                 )
             torch.set_num_threads(choose_threads(config.model, job.threads))
-            keep_memory()
         found = None
         with processes.together():
             if processes.first:
