@@ -7,9 +7,10 @@ DATA is laid out as for en-de.py, and MULTI30K as for multi30k.py; its test set 
 stated licence are left out, including the news sets of earlier years, and so are those whose licence might bind the
 weights (GPL, share-alike). Every eightieth sentence of Tatoeba goes into a test set, and no sentence in it is trained
 on; it is also translated in the forms that people type. The last steps use some of the text, partly in such forms, and
-sentences with numbers and times (numerals.py), of which the text has too few; these are tested at the end. The result
-is OUT/model: two parts of the weights after these steps and one part from before, 27 million weights in int8. With
-`--from`, a model goes through the last steps only; on a CPU there are fewer of them, and they take an hour.
+sentences with numbers, times and made-up names (numerals.py), of which the text has too few; these are tested at the
+end. The result is OUT/model: two parts of the weights after these steps and one part from before, 27 million weights in
+int8. With `--from`, a model goes through the last steps only; on a CPU there are fewer and smaller ones, which change
+the weights little, so there the result is the weights after them.
 
     python recipes/box.py DATA --out runs/box-en-de --captions MULTI30K --from en-de
 """
@@ -65,7 +66,7 @@ def make_light(start: str) -> Way:
     """Return the last steps for a CPU: fewer, on smaller batches."""
     config = tune(read_config(find_model(Path(start))), light=True)
     batch = replace(config.batch, source_tokens=4000, target_tokens=4000)
-    limits = {"steps": 600, "checkpoint_steps": 150, "patience": None}
+    limits = {"steps": 1000, "checkpoint_steps": 250, "patience": None}
     training = replace(config.training, schedule="linear", **limits)
     return replace(WAY, last=replace(LAST, config=replace(config, batch=batch, training=training)))
 
@@ -167,12 +168,13 @@ def main() -> None:
     if captions:
         tests["test_2016_flickr"] = find_pair(captions, "test_2016_flickr", languages)
     train["numerals"] = write_numerals(recipe, languages)
-    way = make_light(given.start) if given.start and choose_device("auto").type == "cpu" else WAY
+    light = given.start and choose_device("auto").type == "cpu"
+    way = make_light(given.start) if light else WAY
     subwords = SubwordsConfig(size=given.subwords)
     trained = learn(recipe, train, dev, list(tests.values()), subwords, way, given.start)
     before = Path(given.start) if given.start else recipe.out / "run"
     tests |= write_forms(recipe, tests["everyday"], languages)
-    model = shrink(recipe, recipe.blend("blend", [before, trained], SHARES), dev)
+    model = shrink(recipe, trained if light else recipe.blend("blend", [before, trained], SHARES), dev)
     for name, (source, reference) in {DEV: dev, **tests}.items():
         said = recipe.translate(f"{name}.{languages[1]}", model, source)
         recipe.score(name, said, reference, language=languages[1])
