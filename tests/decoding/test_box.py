@@ -55,6 +55,7 @@ def test_a_card_names_what_the_model_was_trained_on(pair: str):
         "learnosm": "LearnOSM",
         "libreoffice": "LibreOffice",
         "mozilla-web": "mozilla.org",
+        "numerals": "made-up sentences with numbers",
         "opensource-guide": "Open Source Guides",
         "tatoeba": "Tatoeba",
     }

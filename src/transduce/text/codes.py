@@ -7,14 +7,15 @@ from transduce.text.detect import NAMES, SAME
 
 # Codes of three letters, or withdrawn ones, each followed by what documents use instead.
 _MEANT = (
-    "afr af alb sq amh am ara ar arm hy aze az baq eu bel be ben bn bos bs bre br bul bg bur my cat ca ces cs chi zh "
-    "cmn zh cym cy cze cs dan da deu de dut nl ell el eng en epo eo est et eus eu fao fo fas fa fin fi fra fr fre fr "
-    "geo ka ger de gla gd gle ga glg gl gre el guj gu hau ha heb he hin hi hrv hr hun hu hye hy ibo ig ice is in id "
-    "ind id isl is ita it iw he jav jv ji yi jpn ja kan kn kat ka kaz kk khm km kir ky kor ko kur ku lao lo lat la "
-    "lav lv lit lt ltz lb mac mk mal ml mao mi mar mr may ms mkd mk mlg mg mlt mt mon mn mri mi msa ms mya my nep ne "
-    "nld nl nno nn nob nb nor no oci oc ori or ory or pan pa per fa pol pl por pt pus ps que qu ron ro rum ro rus ru "
-    "sin si slk sk slo sk slv sl som so spa es sqi sq srp sr sun su swa sw swe sv swh sw tam ta tat tt tel te tgk tg "
-    "tgl tl tha th tur tr uig ug ukr uk urd ur uzb uz vie vi wel cy wol wo xho xh yid yi yor yo zho zh zsm ms zul zu"
+    "afr af alb sq amh am ara ar arm hy aze az baq eu bel be ben bn bod bo bos bs bre br bul bg bur my cat ca ces cs "
+    "chi zh cmn zh cym cy cze cs dan da deu de dut nl dzo dz ell el eng en epo eo est et eus eu fao fo fas fa fin fi "
+    "fra fr fre fr geo ka ger de gla gd gle ga glg gl gre el guj gu hau ha heb he hin hi hrv hr hun hu hye hy ibo ig "
+    "ice is in id ind id isl is ita it iw he jav jv ji yi jpn ja kan kn kat ka kaz kk khm km kir ky kor ko kur ku lao "
+    "lo lat la lav lv lit lt ltz lb mac mk mal ml mao mi mar mr may ms mkd mk mlg mg mlt mt mon mn mri mi msa ms mya "
+    "my nep ne nld nl nno nn nob nb nor no oci oc ori or ory or pan pa per fa pol pl por pt pus ps que qu ron ro rum "
+    "ro rus ru sin si slk sk slo sk slv sl som so spa es sqi sq srp sr sun su swa sw swe sv swh sw tam ta tat tt tel "
+    "te tgk tg tgl tl tha th tib bo tur tr uig ug ukr uk urd ur uzb uz vie vi wel cy wol wo xho xh yid yi yor yo zho "
+    "zh zsm ms zul zu"
 ).split()
 _SHORT: dict[str, str] = dict(zip(_MEANT[::2], _MEANT[1::2], strict=True))
 # The country whose spelling office programs check when a document does not name another.
