@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.text.codes import UNKNOWN, Codes
+from transduce.text.codes import NO_CODES, Codes
 from transduce.text.markup import MOST_ELEMENTS, Links, Markup
 
 PIECES = ["<b>", "</b>", "<i>", "</i>", "<br/>", "<!-- a > b -->", '<a href="x>y">', "</a>", "<img src=x>", "<script>"]
@@ -186,7 +186,7 @@ def test_what_people_read_of_tags_is_translated():
         ),
         (Codes("", "de"), "<p lang=en>two", "<p lang=en>two"),
         (Codes("en", ""), "<html lang=en dir=ltr><p>two", "<html lang=en dir=ltr><p>two"),
-        (UNKNOWN, "<html lang=en><p>two", "<html lang=en><p>two"),
+        (NO_CODES, "<html lang=en><p>two", "<html lang=en><p>two"),
         # What stays in the source's language says so still, and what links lead to is not translated.
         (
             Codes("en", "de"),

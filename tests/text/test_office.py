@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 from transduce.errors import DataError
 from transduce.text import elements, office
-from transduce.text.codes import UNKNOWN, Codes
+from transduce.text.codes import NO_CODES, Codes
 from transduce.text.markup import MOST_ELEMENTS, Links
 from transduce.text.office import Office
 
@@ -329,7 +329,7 @@ WORD_STYLES = (
         (Codes("en", "eo"), ("en", "en", "ar-SA"), ("eo", "en", "ar-SA")),
         (Codes("en", "de"), ("pl-PL", "en-US", "ar-SA"), ("pl-PL", "en-US", "ar-SA")),
         (Codes("", "de"), ("en-US", "en-US", "ar-SA"), ("en-US", "en-US", "ar-SA")),
-        (UNKNOWN, ("en-US", "en-US", "ar-SA"), ("en-US", "en-US", "ar-SA")),
+        (NO_CODES, ("en-US", "en-US", "ar-SA"), ("en-US", "en-US", "ar-SA")),
     ],
 )
 def test_spelling_is_checked_in_the_language_of_the_translation(

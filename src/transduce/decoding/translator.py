@@ -14,6 +14,7 @@ from transduce.config import SearchConfig
 from transduce.decoding.alignment import Links, Place, align_words, attention_shares, match_unknown, read_places
 from transduce.decoding.beams import Hypothesis, Record
 from transduce.decoding.brackets import refuse_other
+from transduce.decoding.capitals import to_capitals, to_small
 from transduce.decoding.characters import is_byte, is_text
 from transduce.decoding.engine import Engine
 from transduce.decoding.engines import Name, Precision, load_engine
@@ -29,12 +30,10 @@ from transduce.model.saved import Loaded
 from transduce.text.clean import CleanConfig, normalise
 from transduce.text.sentences import Layout, lay_out
 from transduce.text.subwords import END, UNKNOWN, Subwords
-from transduce.text.words import in_capitals
 
 WINDOW_TOKENS = 1 << 15  # source tokens of texts that are searched together, sorted by length
 WINDOW_TEXTS = 2048
 COPIED = -1  # in place of a task's number: the sentence is its own translation
-SPELLED = 1.25  # with over this many times the subwords of the lower-case text, a model does not know words in capitals
 
 LaidOut = tuple[list[str], Layout]
 Terms = Mapping[str, str | Sequence[str]]  # each with its translations, one of which must be used
@@ -176,7 +175,7 @@ class Translator:
         for request, (pieces, _) in zip(window, laid_out):
             numbers.append([])
             for piece in pieces:
-                given = self._to_small(piece, request) if options.capitals else piece
+                given = to_small(piece, request, self.subwords["source"], self._normal) if options.capitals else piece
                 key = (given, given != piece, request.prefix, request.require, request.forbid)
                 if key not in tasks:
                     tasks[key] = COPIED if _is_copied(given, request) else len(wanted)
@@ -305,32 +304,9 @@ class Translator:
         if given != piece:
             raised: dict[str, Alternative] = {}
             for one in alternatives:
-                raised.setdefault(text := self._to_capitals(one.text, request), replace(one, text=text))
+                raised.setdefault(text := to_capitals(one.text, request, self._normal), replace(one, text=text))
             alternatives = tuple(raised.values())
         return Sentence(self._normal(given), alternatives, unsaid)
-
-    def _to_capitals(self, text: str, request: Request) -> str:
-        """Return a translation in capitals, but for its prefix and what was required, which stay as they were asked."""
-        prefix = self._normal(request.prefix)
-        spans = [(0, len(prefix))] if text.startswith(prefix) else []
-        spans += [span for phrase in request.require for span in find_whole(self._normal(phrase), text)]
-        kept = {place for span in spans for place in range(*span)}
-        return "".join(letter if place in kept else letter.upper() for place, letter in enumerate(text))
-
-    def _to_small(self, piece: str, request: Request) -> str:
-        """Return a sentence in capitals as lower case, if the model could only spell it.
-
-        Not with a prefix or a required phrase in capitals, as nobody knows which of its letters are small, nor with one
-        that would be forbidden, as what is forbidden then is so in any case.
-        """
-        subwords, fixed = self.subwords["source"], list(filter(None, (request.prefix, *request.require)))
-        if not in_capitals(piece) or subwords.find_tag(piece) or any(map(in_capitals, fixed)):
-            return piece
-        if any(find_whole(one.casefold(), phrase.casefold()) for one in request.forbid for phrase in fixed):
-            return piece
-        small = piece.lower()
-        capitals, letters = (len(subwords.encode(self._normal(text))) for text in (piece, small))
-        return small if capitals > SPELLED * letters else piece
 
     def _different(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
         """Return the hypotheses that differ as text, in order; of the same text in other subwords, only the first."""

@@ -26,7 +26,7 @@ from transduce.serving.answers import House, problems
 from transduce.serving.guard import WIDEST
 from transduce.serving.models import AUTO, Served
 from transduce.text import cues, office
-from transduce.text.codes import UNKNOWN, Codes
+from transduce.text.codes import NO_CODES, Codes
 from transduce.text.detect import name_language
 from transduce.text.markup import Markup
 from transduce.text.office import Office
@@ -250,7 +250,7 @@ def _decode(content: bytes) -> str:
         raise HTTPException(400, f"line {line} of the file is not UTF-8; save it as UTF-8") from None
 
 
-def _read_document(name: str, kind: str, content: bytes, most: int, codes: Codes = UNKNOWN) -> Document | None:
+def _read_document(name: str, kind: str, content: bytes, most: int, codes: Codes = NO_CODES) -> Document | None:
     """Read a document with at most this many bytes of text; None for plain text."""
     if kind in office.ENDINGS:
         return Office(name, content, most, codes)

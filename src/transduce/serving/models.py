@@ -16,6 +16,7 @@ from transduce.text.detect import (
     drop_region,
     name_language,
     plain_code,
+    plain_language,
 )
 
 AUTO = "auto"
@@ -126,7 +127,9 @@ class Models:
 
 def measure_languages(text: str, served: Sequence[str]) -> list[tuple[str, float]]:
     """Return the languages that a text may be in, with confidences that sum to 1; served ones keep their codes."""
-    codes = {_main(code): code for code in NAMES if code not in SAME} | {_main(code): code for code in reversed(served)}
+    codes = {plain_language(code): code for code in NAMES if code not in SAME} | {
+        plain_language(code): code for code in reversed(served)
+    }
     ordered = [*served, *(code for code in codes.values() if code not in served)]  # ties keep this order
     strengths = {code: share**SHARPNESS for code, share in detect(text, ordered)}
     total = sum(strengths[code] for code in codes.values())
@@ -135,7 +138,7 @@ def measure_languages(text: str, served: Sequence[str]) -> list[tuple[str, float
 
 def find_unread(text: str, there: Sequence[str]) -> str | None:
     """Return the language that a text is clearly in, if it is none of those in `there`; short texts tell nothing."""
-    if not {*map(_main, there)} <= KNOWN:
+    if not {*map(plain_language, there)} <= KNOWN:
         return None  # one of them cannot be detected, and the text may be in it
     found = measure_languages(text, there)
     best, confidence = found[0]
@@ -146,12 +149,6 @@ def find_unread(text: str, there: Sequence[str]) -> str | None:
     long = len(text.split()) >= FEWEST_WORDS or (nearest == 0 and sum(map(str.isalpha, text)) >= FEWEST_WORDS)
     sure = unread >= NONE_HERE and confidence >= LIKELIEST and shares[best] > CLEARLY * nearest
     return best if best not in there and long and sure else None
-
-
-def _main(code: str) -> str:
-    """Return a language without its region; languages that cannot be told apart get the same code."""
-    main = code.partition("-")[0].lower()
-    return SAME.get(main, main)
 
 
 def _is(wanted: str | None, there: str) -> bool:

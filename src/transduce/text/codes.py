@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from transduce.text.detect import NAMES, SAME
+from transduce.text.detect import NAMES, SAME, plain_language
 
 # Codes of three letters, or withdrawn ones, each followed by what documents use instead.
 _MEANT = (
@@ -81,10 +81,10 @@ class Codes:
         return bool(self.source) and is_same(code, self.source)
 
 
-UNKNOWN = Codes()
+NO_CODES = Codes()
 
 
 def is_same(code: str, other: str) -> bool:
     """Whether two codes name the same language, whatever the country."""
-    one, two = (SAME.get(main := find_main(each), main) for each in (code, other))
+    one, two = (plain_language(find_main(each)) for each in (code, other))
     return bool(one) and one == two

@@ -187,6 +187,12 @@ def drop_region(code: str, known: Iterable[str]) -> str:
     return code if set(others) & (languages - {language}) else language
 
 
+def plain_language(code: str) -> str:
+    """Return a code without its region; languages that cannot be told apart here get the same one."""
+    main = drop_region(code, ())
+    return SAME.get(main, main)
+
+
 def detect(text: str, among: Sequence[str]) -> list[tuple[str, float]]:
     """Return the given languages with the probability that a text is in them, likeliest first.
 
@@ -214,14 +220,13 @@ def detect(text: str, among: Sequence[str]) -> list[tuple[str, float]]:
         for language, weight in tables.get(f"{letter}…", ()):
             counts[language] += LETTER * weight * many
     total = sum(counts.values())
-    shares = [(code, counts[SAME.get(main := code.partition("-")[0].lower(), main)]) for code in dict.fromkeys(among)]
+    shares = [(code, counts[plain_language(code)]) for code in dict.fromkeys(among)]
     return sorted(((code, count / total if total else 0.0) for code, count in shares), key=lambda pair: -pair[1])
 
 
 def find_other(text: str, expected: str) -> str | None:
     """Return the language that a text is clearly in, if it is not the expected one; None for short texts."""
-    main = expected.partition("-")[0].lower()
-    if len(_WORD.findall(text)) < FEWEST_WORDS or SAME.get(main, main) not in KNOWN:
+    if len(_WORD.findall(text)) < FEWEST_WORDS or plain_language(expected) not in KNOWN:
         return None
     shares = dict(detect(text, [expected, *NAMES]))
     best = max(shares, key=shares.__getitem__)

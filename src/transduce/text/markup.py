@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
-from transduce.text.codes import UNKNOWN, Codes
+from transduce.text.codes import NO_CODES, Codes
 from transduce.text.tags import INLINE, cut_tags, find_language, has_language, is_other, name_of, say, words_of
 
 EMPTY = frozenset({"img", "wbr"})  # a text continues across these too, which have no content
@@ -61,7 +61,7 @@ class Passage:
 class Markup:
     """HTML cut into parts: `texts` are to be translated, and `fill` puts the translations in their places."""
 
-    def __init__(self, text: str, codes: Codes = UNKNOWN):
+    def __init__(self, text: str, codes: Codes = NO_CODES):
         page = find_language(text)
         self._codes = codes if codes.source else replace(codes, source=page)
         self._parts: list[str | Passage] = []

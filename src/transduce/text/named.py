@@ -25,7 +25,7 @@ _IN_OPEN = ("fo:{}", "style:{}-asian", "style:{}-complex")
 _ONWARDS = "page-progression-direction"
 
 
-def name_language(ending: str, name: str, content: bytes, codes: Codes) -> bytes:
+def set_language(ending: str, name: str, content: bytes, codes: Codes) -> bytes:
     """Return a file of a document, naming the language of the translation where it named that of the source."""
     files, places = _PLACES.get(ending, (None, None))
     if not (files and places and codes.source and codes.target and files.fullmatch(name)):

@@ -9,9 +9,9 @@ from pathlib import PurePath
 from xml.parsers import expat
 
 from transduce.errors import DataError
-from transduce.text.codes import UNKNOWN, Codes
+from transduce.text.codes import NO_CODES, Codes
 from transduce.text.markup import Links, Markup
-from transduce.text.named import name_language
+from transduce.text.named import set_language
 from transduce.text.paragraphs import Paragraphs
 
 # Limits for an unpacked document: bytes more than it has when packed, bytes of files with text, files.
@@ -41,7 +41,7 @@ _OLD = b"\xd0\xcf\x11\xe0"  # Office's format before 2007, also used for newer d
 class Office:
     """A document: `texts` are to be translated, and `fill` makes the same document with the translations."""
 
-    def __init__(self, name: str, content: bytes, most_text: int = MOST_TEXT, codes: Codes = UNKNOWN):
+    def __init__(self, name: str, content: bytes, most_text: int = MOST_TEXT, codes: Codes = NO_CODES):
         self._content, self._codes = content, codes
         self._ending = ending = PurePath(name).suffix.lower()
         self._pages: dict[str, Markup | Paragraphs] = {}
@@ -66,7 +66,7 @@ class Office:
                 if page := self._pages.get(info.filename):
                     filled = page.fill([next(left) for _ in page.texts])
                     content = filled.encode("utf-8", "replace") if isinstance(filled, str) else filled
-                content = name_language(self._ending, info.filename, content, self._codes)
+                content = set_language(self._ending, info.filename, content, self._codes)
                 archive.writestr(copy.copy(info), content)  # in the same order and with the same compression
         return made.getvalue()
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from transduce.text.codes import UNKNOWN, Codes, find_direction, find_main, is_same
+from transduce.text.codes import NO_CODES, Codes, find_direction, find_main, is_same
 
 Kind = Literal["text", "tag", "kept"]
 Values = Mapping[str, tuple[int, int, str]]  # of attributes, and where they begin and end in a tag
@@ -97,7 +97,7 @@ def words_of(tag: str) -> Iterator[tuple[int, int, str]]:
             yield begin, end, value
 
 
-def say(tag: str, translations: Mapping[str, str], codes: Codes = UNKNOWN, *, always: bool = False) -> str:
+def say(tag: str, translations: Mapping[str, str], codes: Codes = NO_CODES, *, always: bool = False) -> str:
     """Return a tag with the attributes that people read translated, and with the language of the translation.
 
     The language is named instead of that of the source; `always`: instead of any.
